@@ -23,7 +23,7 @@ from galaxydit.calibration.redundancy import Redundancy, measure_redundancy
 from galaxydit.calibration.thresholds import planned_steps
 from galaxydit.calibration.verify import VerifiedPrompt, verify_target
 from galaxydit.pipelines.generate import generate
-from galaxydit.pipelines.inputs import hash_files
+from galaxydit.pipelines.inputs import hash_files, verify_files
 from galaxydit.pipelines.runs import Executor, Maker, Output, Rank, Store, Unit, progress_of, results, run
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sharing import share_video
@@ -60,6 +60,7 @@ class CalibrationMaker(Maker):
         The method measures with the prompt, settings and seed in `unit.data`.
         """
         data = unit.data
+        verify_files([data["prompt"]], data.get("files", {}))
         measure = getattr(self, f"_{data['part']}")
         return Output(measure(data, data["prompt"], GenerationSettings(**data["settings"]), data["seed"]))
 

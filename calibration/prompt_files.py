@@ -1,28 +1,93 @@
 """The prompts of a calibration: read from a file, divided into recorded and held-out ones. Needs no torch."""
 
+import csv
+import io
+import json
+import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.errors import DataWarning, GalaxyDiTError, refusal
+from galaxydit.pipelines.inputs import EXAMPLE, IMAGES, VIDEOS
 from galaxydit.policies.policy import FEW_STEPS
 
 WAN_TINY_PROMPTS = Path(__file__).parent / "prompts" / "wan-tiny.txt"
 """The captions that are reserved for the embedded model's calibration and tuning."""
 
 
-def read_lines(path: Path) -> list[str]:
-    """The lines of a text file that are not blank, without white space at their ends."""
-    return [text for line in path.read_text(encoding="utf-8-sig").split("\n") if (text := line.strip())]
+def read_lines(path: Path, field: str = "prompts") -> list[str]:
+    """The prompts of a file: the lines that are not blank, without white space at their ends; of a table (CSV or TSV)
+    the column "prompt" and the columns of files; of a list in JSON its texts and objects.
 
-
-def read_prompts(path: Path) -> list[str]:
-    """The prompts of a text file with one prompt a line, without empty lines and repetitions.
-
-    Raises GalaxyDiTError for a file without prompts.
+    Raises GalaxyDiTError, which names `field`, for a file that is not UTF-8 and for a table or a list of other things.
     """
-    prompts = list(dict.fromkeys(read_lines(path)))
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise refusal(field, str(path), "text in UTF-8", "save it as UTF-8") from error
+    kind = path.suffix.lower()
+    if kind in (".yaml", ".yml"):
+        raise refusal(field, str(path), "lines of text, CSV, TSV or JSON", "write one prompt a line")
+    header = re.split("[\t,;]", text.partition("\n")[0].lower())
+    if kind in (".csv", ".tsv") or "prompt" in (cell.strip(' "\r') for cell in header):
+        return _of_table(field, path, text)
+    if kind == ".json" or (text.lstrip().startswith("[") and _loaded(text) is not None):
+        prompts = _loaded(text)
+        if not isinstance(prompts, list):
+            raise refusal(field, str(path), "a list in JSON", "write a list of prompts, or JSON lines as .jsonl")
+        return [_of_json(field, path, prompt) for prompt in prompts]
+    lines = [line for each in text.split("\n") if (line := each.strip())]
+    return [_of_json(field, path, _loaded(line), line) for line in lines] if kind == ".jsonl" else lines
+
+
+def _loaded(text: str) -> Any:
+    """The value that the JSON text holds; None if it is no JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _of_json(field: str, path: Path, value: Any, line: str | None = None) -> str:
+    """The prompt that a value of JSON holds. An object stays as it is written in `line`, if given."""
+    if isinstance(value, dict):
+        return line or json.dumps(value, ensure_ascii=False)
+    if not isinstance(value, str) or not value.strip():
+        raise refusal(field, str(path), f"texts and objects, not {line or value!r}", f"write for example {EXAMPLE}")
+    return value.strip()
+
+
+def _of_table(field: str, path: Path, text: str) -> list[str]:
+    """The prompts of a table: texts, or JSON objects if the row also names images or videos."""
+    header = text.partition("\n")[0]
+    rows = csv.DictReader(io.StringIO(text), delimiter=max("\t,;", key=header.count), restval="")
+    columns = {name: name.strip().lower() for name in rows.fieldnames or ()}
+    if "prompt" not in columns.values():
+        raise refusal(field, str(path), f"a column prompt, not {list(columns)}", "name it in the first line")
+    prompts = []
+    for row in rows:
+        cells = {columns[name]: cell.strip() for name, cell in row.items() if name is not None}
+        cells = {name: cell for name, cell in cells.items() if cell}
+        if None in row or (cells and "prompt" not in cells):
+            what = f"a prompt and no more cells than columns in line {rows.line_num}"
+            raise refusal(field, str(path), what, "put quotes around texts with the separator")
+        files = {name: cells[name] for name in (*IMAGES, *VIDEOS) if name in cells}
+        if cells:
+            prompt = {"prompt": cells["prompt"], **files}
+            prompts.append(json.dumps(prompt, ensure_ascii=False) if files else cells["prompt"])
+    if unread := set(columns.values()) - {"prompt", *IMAGES, *VIDEOS}:
+        said = f"galaxydit: {field}={str(path)!r}: the columns {', '.join(sorted(unread))} are not read"
+        warnings.warn(said, DataWarning, stacklevel=3)
+    return prompts
+
+
+def read_prompts(path: Path, field: str = "prompts") -> list[str]:
+    """The prompts of a file (`read_lines`), without repetitions. Raises GalaxyDiTError for a file without prompts."""
+    prompts = list(dict.fromkeys(read_lines(path, field)))
     if not prompts:
-        raise GalaxyDiTError(f"prompts={str(path)!r} holds no prompt; write one a line")
+        raise GalaxyDiTError(f"{field}={str(path)!r} holds no prompt; write one a line")
     return prompts
 
 

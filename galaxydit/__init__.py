@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from galaxydit.config import GalaxyDiTConfig as GalaxyDiTConfig
     from galaxydit.description import TransformerDescription as TransformerDescription
     from galaxydit.description import describe as describe
+    from galaxydit.errors import DataWarning as DataWarning
     from galaxydit.errors import FullComputeWarning as FullComputeWarning
     from galaxydit.errors import GalaxyDiTError as GalaxyDiTError
     from galaxydit.errors import NoEffectWarning as NoEffectWarning
@@ -41,7 +42,7 @@ _NAMES = {
     "calibration.calibration": "Calibration calibrate",
     "description": "TransformerDescription describe",
     "config": "GalaxyDiTConfig",
-    "errors": "FullComputeWarning GalaxyDiTError NoEffectWarning ProfileWarning UnknownFamilyWarning",
+    "errors": "DataWarning FullComputeWarning GalaxyDiTError NoEffectWarning ProfileWarning UnknownFamilyWarning",
     "eval.cost.estimate": "Estimate estimate",
     "policies.general_schedule": "general_schedule",
     "policies.online": "Online",

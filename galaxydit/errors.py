@@ -53,6 +53,10 @@ class UnknownFamilyWarning(UserWarning):
     """Warns that a transformer is of no known family and was recognised by its blocks alone."""
 
 
+class DataWarning(UserWarning):
+    """Warns that a part of a file is changed or lost, such as an image's aspect ratio or a video's sound."""
+
+
 def refusal(field: str, value: Any, expected: str, cure: str) -> GalaxyDiTError:
     """The error that says that the argument or option `field` must not have this `value`.
 

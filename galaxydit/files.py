@@ -29,7 +29,8 @@ def replacing(path: Path) -> Iterator[Path]:
     The folder of `path` is created if it does not exist.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
+    stem = path.stem.encode(errors="surrogateescape")[:200].decode(errors="ignore")  # names have up to 255 bytes
+    partial = path.with_name(f".{stem}.{secrets.token_hex(4)}{path.suffix}")
     try:
         with naming_errors(path, partial):
             yield partial

@@ -18,7 +18,11 @@ from galaxydit.energy import Energy, Reading, energy_between, meter_of, read
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import COMPONENTS, transformers_of
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
+from galaxydit.pipelines.published_models import own_settings
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.sizes import fit_size, resize_videos
+from galaxydit.pipelines.sound import sound_of
+from galaxydit.pipelines.video import Sound
 
 FRAME_COUNTS = ("num_frames", "frames", "video_length")  # names that pipelines have for the number of frames
 NO_ARGUMENTS = ("steps", "flow_shift", "fps")  # settings that the call of a pipeline does not take
@@ -26,7 +30,7 @@ NO_ARGUMENTS = ("steps", "flow_shift", "fps")  # settings that the call of a pip
 
 @dataclass(frozen=True, eq=False)
 class GeneratedVideo:
-    """One generated video, with its time and energy.
+    """One generated video, with its time and energy. `settings` are those in force, with the size of the video.
 
     frames: `(frames, height, width, 3)` float32 in [0, 1]; shape `(0, 0, 0, 3)` where nothing was decoded.
     latents: the denoised latents before the decoder, on the CPU, `(1, channels, frames, height, width)` for Wan.
@@ -34,6 +38,7 @@ class GeneratedVideo:
     denoise_seconds: from the first transformer call to the end of the last scheduler step.
     energy: joules of denoising and of the whole call, over all ranks that share the video; None without an energy
         counter.
+    sound: of the video; None if the pipeline makes none.
     """
 
     prompt: str
@@ -44,6 +49,7 @@ class GeneratedVideo:
     end_to_end_seconds: float
     denoise_seconds: float
     energy: Energy | None = None
+    sound: Sound | None = None
 
     @property
     def denoise_joules(self) -> float | None:
@@ -87,6 +93,8 @@ def generate(
     """
     inputs = read_inputs(prompt)
     check_inputs(pipe, inputs)
+    settings = fit_size(pipe, inputs, settings, own_settings(pipe))
+    inputs = resize_videos(pipe, inputs, settings)
     if type(seed) is not int or not 0 <= seed < 2**64:
         raise refusal("seed", seed, "a whole number from 0 to 2**64 - 1", "pass for example 0")
     clock = _DenoiseClock(pipe._execution_device, on_step, cpu_counter)
@@ -118,6 +126,7 @@ def generate(
         end_to_end_seconds=end - start,
         denoise_seconds=clock.last_step - clock.first_call,
         energy=energy_between(before, clock.first_reading, clock.last_reading, after, clock.device, ranks),
+        sound=sound_of(pipe, output) if decode else None,
     )
 
 

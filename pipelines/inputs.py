@@ -7,13 +7,16 @@ the paths of images and videos, such as `EXAMPLE`.
 import hashlib
 import inspect
 import json
-from collections.abc import Iterator
+import socket
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PIL import Image
+import numpy as np
+from PIL import Image, ImageOps
 
-from galaxydit.errors import refusal
+from galaxydit.errors import DataWarning, refusal
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
@@ -44,7 +47,7 @@ def parse_inputs(prompt: str) -> dict[str, Any]:
         raise refusal("prompt", prompt, expected, f"write {EXAMPLE}")
     for name, path in _paths(data):
         if "\0" in path or not Path(path).is_file():
-            raise refusal(name, path, "a file", "pass an existing one; a path starts at the current folder")
+            raise refusal(name, path, "a file", f"pass an existing one; a path starts at {Path.cwd()}")
     return data
 
 
@@ -57,10 +60,21 @@ def hash_files(prompt: str) -> dict[str, str]:
     return {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
 
 
+def verify_files(prompts: Iterable[str], hashes: Mapping[str, str]) -> None:
+    """Raise GalaxyDiTError if a file that a prompt names differs from its SHA-256 in `hashes`, which `hash_files` made
+    where the prompt was read; raises as `hash_files` does.
+    """
+    for prompt in prompts:
+        for path, digest in hash_files(prompt).items():
+            if digest != hashes.get(path):
+                expected = f"the file that was there when the prompts were read, with SHA-256 {hashes.get(path)}"
+                raise refusal("file", str(Path(path).absolute()), expected, f"restore it on {socket.gethostname()}")
+
+
 def read_inputs(prompt: str) -> dict[str, Any]:
     """Arguments for the call of a pipeline: `prompt`, and the images and videos that the prompt names.
 
-    Images are PIL images in RGB; videos and `reference_images` (of VACE) are lists of such images.
+    Images are PIL images in RGB, upright by their metadata; videos and `reference_images` (of VACE) are lists of them.
 
     Raises GalaxyDiTError as `parse_inputs` does, and for a file that cannot be read.
     """
@@ -108,8 +122,25 @@ def _read_file(name: str, path: str) -> Image.Image | list[Image.Image]:
     try:
         if name in VIDEOS:
             return [Image.fromarray(frame) for frame in load_video(path)]
-        with Image.open(path) as image:
-            return image.convert("RGB")
+        return _read_image(name, path)
     except (OSError, ValueError, SyntaxError, RuntimeError, Image.DecompressionBombError) as error:
         kind = "a video" if name in VIDEOS else "an image"
         raise refusal(name, path, f"{kind} that can be read ({error})", "pass another") from error
+
+
+def _read_image(name: str, path: str) -> Image.Image:
+    """The image in RGB as viewers show it: upright, with all grey levels in 8 bits, transparent parts over white."""
+    with Image.open(path) as opened:
+        image = ImageOps.exif_transpose(opened)
+    if image.mode.startswith(("I", "F")):
+        levels = np.asarray(image)
+        if image.mode == "F" or not 0 <= levels.min() <= levels.max() < 2**16:
+            raise ValueError("its levels have more than 16 bits")
+        return Image.fromarray(np.rint(levels / 257).astype(np.uint8)).convert("RGB")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        if np.asarray(image)[..., 3].min() < 255:
+            text = f"galaxydit: {name}={path!r} has transparent parts, which become white"
+            warnings.warn(text, DataWarning, stacklevel=4)
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")

@@ -91,18 +91,24 @@ wan/configs; the others, their pages, examples and defaults in diffusers 0.42.
 
 
 def recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
-    """Settings that the model's authors recommend; without a flow shift if the pipeline's scheduler takes none.
+    """Settings that the model's authors recommend; without a flow shift if the pipeline's scheduler takes none, and
+    without a size if an image or a video determines it (`sizes.fit_size`).
 
     A model of `CHECKPOINTS` is recognised by its hub id; a WanPipeline also by `expand_timesteps`, `boundary_ratio` and
     its number of layers, so that local copies and fine-tunes are recognised. Any other pipeline gets the defaults of
     its own `__call__`.
     """
-    settings = _recommended_settings(pipe)
+    from galaxydit.pipelines.sizes import has_one_size, takes_images
+
+    settings = own_settings(pipe)
+    if takes_images(pipe) and not has_one_size(pipe):
+        settings = replace(settings, height=None, width=None)
     takes_shift = pipe.scheduler is None or "flow_shift" in pipe.scheduler.config
     return settings if takes_shift else replace(settings, flow_shift=None)
 
 
-def _recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
+def own_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
+    """The authors' settings, whatever the pipeline's scheduler and inputs are."""
     for checkpoint in CHECKPOINTS.values():
         if checkpoint.hub_id == pipe.config.get("_name_or_path"):
             return checkpoint.settings

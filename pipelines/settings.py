@@ -16,7 +16,8 @@ messages could print either order.
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """Settings of a generation: everything but the prompt and the seed; None leaves the choice to the pipeline.
+    """Settings of a generation: everything but the prompt and the seed; None leaves the choice to the pipeline,
+    or to an image or a video from which it starts (`sizes.fit_size`).
 
     `steps` is the pipeline's `num_inference_steps`. `guidance_scale_2` belongs to the second, low-noise transformer of
     Wan2.2. `flow_shift` is that of the scheduler: larger values spend more steps at high noise. `fps` is the frame rate

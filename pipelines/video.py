@@ -6,7 +6,9 @@ the frames in error messages.
 
 import hashlib
 import math
+import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
@@ -17,13 +19,25 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from galaxydit.errors import refusal
+from galaxydit.errors import DataWarning, refusal
 from galaxydit.files import replacing
 from galaxydit.pipelines.psnr import nan_error
 from galaxydit.pipelines.settings import check_fps
 
 LABEL_HEIGHT = 24  # pixels
 GAP = 8  # pixels between two videos
+BT709, SRGB = 1, 13  # ITU-T H.273: 1 is BT.709 as matrix, primaries and transfer; 13 is the transfer of sRGB
+LIMITED_RANGE = 1
+HDR = (16, 18)  # transfers of the same table: PQ and HLG
+LAYOUTS = {1: "mono", 2: "stereo"}
+
+
+@dataclass(frozen=True, eq=False)
+class Sound:
+    """The sound of a video: `samples`, `(channels, samples)` float32 in [-1, 1], mono or stereo, at `rate` Hz."""
+
+    samples: NDArray[np.float32]
+    rate: int
 
 
 def check_frames(frames: NDArray[Any], name: str = "frames") -> None:
@@ -67,12 +81,20 @@ def display_scale(frames: NDArray[Any]) -> int:
     return max(1, 256 // frames.shape[1])
 
 
-def save_video(frames: NDArray[Any], path: str | Path, fps: float, *, lossless: bool = False, scale: int = 1) -> None:
+def save_video(
+    frames: NDArray[Any],
+    path: str | Path,
+    fps: float,
+    *,
+    lossless: bool = False,
+    scale: int = 1,
+    sound: Sound | None = None,
+) -> None:
     """Write an mp4 file, creating its folder. Equal frames give equal bytes.
 
-    The default, H.264 with yuv420p, plays in browsers and loses a little. `lossless` keeps every uint8 level of RGB
-    exactly, for measuring; many players cannot show it. `scale` enlarges by pixel repetition. Raises GalaxyDiTError for
-    frames, a file ending, a rate or a size that cannot be written.
+    The default, H.264 with yuv420p in BT.709, plays in browsers and loses a little. `lossless` keeps every uint8 level
+    of RGB exactly, for measuring; many players cannot show it. `scale` enlarges by pixel repetition; `sound` is written
+    as AAC. Raises GalaxyDiTError for frames, a file ending, a rate or a size that cannot be written.
     """
     path = Path(path)
     if path.suffix != ".mp4":
@@ -82,7 +104,7 @@ def save_video(frames: NDArray[Any], path: str | Path, fps: float, *, lossless: 
     height, width = images.shape[1:3]
     if not lossless and (height % 2 or width % 2):
         raise refusal("size", f"{height}x{width}", "even sizes", "pass scale=2, or lossless=True")
-    with replacing(path) as partial, av.open(str(partial), "w", options={"movflags": "+faststart"}) as container:
+    with replacing(path) as partial, av.open(_address(partial), "w", options={"movflags": "+faststart"}) as container:
         rate = Fraction(fps).limit_denominator(1001)
         # libx264 converts to YUV even at quality 0; only the RGB flavour is exact.
         stream = container.add_stream("libx264rgb" if lossless else "libx264", rate=rate)
@@ -90,17 +112,42 @@ def save_video(frames: NDArray[Any], path: str | Path, fps: float, *, lossless: 
         stream.pix_fmt = "rgb24" if lossless else "yuv420p"
         # x264's macroblock tree encodes equal frames differently, and so does another number of threads.
         stream.options = {"qp": "0", "threads": "1"} if lossless else {"crf": "16", "mbtree": "0", "threads": "1"}
+        _tag_colours(stream.codec_context, lossless)
+        track = None
+        if sound is not None:  # every stream has to be known before the first packet is written
+            track = container.add_stream("aac", rate=sound.rate, layout=LAYOUTS[len(sound.samples)])
         for image in images:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+            container.mux(
+                stream.encode(frame if lossless else frame.reformat(format="yuv420p", dst_colorspace="ITU709"))
+            )
         container.mux(stream.encode(None))
+        if sound is not None and track is not None:
+            samples = np.ascontiguousarray(sound.samples, dtype=np.float32)
+            heard = av.AudioFrame.from_ndarray(samples, format="fltp", layout=LAYOUTS[len(samples)])
+            heard.sample_rate = sound.rate
+            container.mux(track.encode(heard))
+            container.mux(track.encode(None))
 
 
-def encode_video(frames: NDArray[Any], fps: float, *, lossless: bool = False) -> bytes:
+def _tag_colours(codec: Any, lossless: bool) -> None:
+    """Tag the colours as BT.709, or RGB as sRGB, because players guess the matrix of untagged videos by their size."""
+    codec.color_primaries, codec.color_trc = BT709, SRGB if lossless else BT709
+    if not lossless:
+        codec.colorspace, codec.color_range = BT709, LIMITED_RANGE
+
+
+def _address(path: str | Path) -> str:
+    """The path for FFmpeg, which would otherwise read a name with a colon as the address of a protocol."""
+    return f"file:{path}"
+
+
+def encode_video(frames: NDArray[Any], fps: float, *, lossless: bool = False, sound: Sound | None = None) -> bytes:
     """The mp4 file that `save_video` writes, as bytes. If the temporary folder is full, the OSError names it."""
     try:
         with TemporaryDirectory() as folder:
             path = Path(folder, "video.mp4")
-            save_video(frames, path, fps, lossless=lossless)
+            save_video(frames, path, fps, lossless=lossless, sound=sound)
             return path.read_bytes()
     except OSError as error:
         if error.errno is None:
@@ -116,16 +163,44 @@ def hash_frames(frames: NDArray[np.float32]) -> str:
 
 
 def load_video(path: str | Path) -> NDArray[np.uint8]:
-    """All frames of a video file, `(frames, height, width, 3)` uint8.
+    """All frames of a video file as players show them, `(frames, height, width, 3)` uint8.
 
-    Raises GalaxyDiTError if there is no such file, or if it holds no video.
+    They are turned by the display matrix, and pixels that are not square are widened. Raises GalaxyDiTError if there is
+    no such file, or if it holds no video.
     """
     try:
-        with av.open(str(path)) as container:
-            return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
+        with av.open(_address(path)) as container:
+            aspect = container.streams.video[0].sample_aspect_ratio or 1
+            if container.streams.video[0].codec_context.color_trc in HDR:
+                text = f"galaxydit: {path} is an HDR video and is read without tone mapping; convert it to BT.709"
+                warnings.warn(text, DataWarning, stacklevel=2)
+            return np.stack([_upright(frame, aspect) for frame in container.decode(video=0)])
     except (av.FFmpegError, IndexError, ValueError) as error:  # the last two if no stream or no frame is there
         expected = f"a video that can be read ({error})"
         raise refusal("path", str(path), expected, "check the path, or make it again") from error
+
+
+def load_sound(path: str | Path) -> Sound | None:
+    """The sound of a video file that `save_video` wrote; None if it has none."""
+    with av.open(_address(path)) as container:
+        if not container.streams.audio:
+            return None
+        track = container.streams.audio[0]
+        samples = np.concatenate([frame.to_ndarray() for frame in container.decode(track)], axis=1)
+    return Sound(samples.astype(np.float32), track.rate)
+
+
+def _upright(frame: av.VideoFrame, aspect: Fraction | int) -> NDArray[np.uint8]:
+    """The frame in RGB, turned and mirrored by its display matrix; `aspect` is width / height of a pixel."""
+    image: Any = frame.to_ndarray(format="rgb24", width=round(frame.width * aspect))
+    matrix: Any = frame.side_data.get("DISPLAYMATRIX")
+    if matrix is not None:
+        # x' = a x + c y, y' = b x + d y (FFmpeg, libavutil/display.h)
+        a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5]
+        if abs(b) > abs(a):
+            image, a, d = image.swapaxes(0, 1), c, b
+        image = image[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1]
+    return np.asarray(image)
 
 
 def side_by_side(videos: Sequence[NDArray[Any]], labels: Sequence[str], *, scale: int = 1) -> NDArray[np.uint8]:

@@ -27,7 +27,7 @@ from galaxydit.eval.metrics import SSIM
 from galaxydit.families import transformers_of
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import GeneratedVideo, generate
-from galaxydit.pipelines.inputs import hash_files
+from galaxydit.pipelines.inputs import hash_files, verify_files
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.runs import Executor, InProcess, Maker, Output, Progress, Rank, Record, Store, Unit, run
 from galaxydit.pipelines.runs.unit import PermanentError, hash_of
@@ -138,6 +138,7 @@ class SampleMaker(Maker):
             raise PermanentError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
     def _make(self, data: Mapping[str, Any], method: Method) -> Output:
+        verify_files(_prompts_of(data), data.get("files", {}))
         if data["part"] == "calibration":
             assert method.calibrate is not None  # units are made for methods with `calibrate` only
             return Output(method.calibrate(self._pipe, data["prompts"], self.settings, data["seed"]))
@@ -250,14 +251,20 @@ class Bench:
 
     def _unit(self, part: str, method: Method, **details: Any) -> Unit:
         data = {"conditions": self._conditions, "part": part, "method": method.name, "identity": self._identity(method)}
-        prompts = details["prompts"] if part == "calibration" else [details["case"]["prompt"]]
-        if files := {path: digest for prompt in prompts for path, digest in self._hash_files(prompt).items()}:
+        if files := {
+            path: digest for prompt in _prompts_of(details) for path, digest in self._hash_files(prompt).items()
+        }:
             details["files"] = files
         return Unit(f"{method.slug}-{part}", data | details, f"{hash_of(details.get('case', {}))}-{method.slug}")
 
     def _identity_of(self, method: Method) -> str:
         package = version(method.needs.replace("_", "-")) if method.needs else ""
         return f"{method.identity(self.pipe) if method.identity else ''} {package}"
+
+
+def _prompts_of(data: Mapping[str, Any]) -> Sequence[str]:
+    prompts: Sequence[str] = data["prompts"] if "prompts" in data else [data["case"]["prompt"]]
+    return prompts
 
 
 def _as_calibrated(method: Method) -> Method:

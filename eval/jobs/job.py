@@ -74,7 +74,7 @@ class Job:
             one component at a time to the device, "group" a few layers ahead of their use, "sequential" each layer by
             itself.
         steps, guidance, guidance_2, flow_shift, negative_prompt, height, width, frames, fps: settings of every video;
-            None takes the value that the model's authors recommend.
+            None takes the value that the model's authors recommend, and the aspect ratio of an image or video.
         seeds: seeds of every prompt. If None, sample j of prompt i has the seed `seed` + i * `samples` + j.
         metrics: names of the metrics to measure; None measures all that are installed and suit the video.
         video: encoding of the mp4 files; "lossless" keeps every RGB level.

@@ -48,7 +48,7 @@ class PromptKeys:
     """Keys of a table of prompts in a job file. Exactly one of `file`, `texts` and `suite` is given.
 
     Attributes:
-        file: path of a text file with one prompt a line.
+        file: path of a file of prompts, such as a text with one a line (`calibration.prompt_files.read_lines`).
         texts: the prompts themselves.
         suite: name of a set of prompts, "wan-tiny" or "vbench".
         count: number of prompts to take, from the first; by default all. The suite "wan-tiny" needs it.
@@ -211,9 +211,7 @@ def _listed_prompts(table: str, keys: PromptKeys, data: dict[str, Any], folder: 
 def _read_prompts(path: Path, place: str) -> tuple[str, ...]:
     if not path.is_file():
         raise FileNotFoundError(f"{place}={str(path)!r} is no file; check the spelling")
-    with named(f"{place}={str(path)!r} is not UTF-8; convert it: "):
-        lines = read_lines(path)
-    return parse(Texts, lines, place, "write different ones, one a line")
+    return parse(Texts, read_lines(path, place), place, "write different ones, one a line")
 
 
 def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:

@@ -26,10 +26,12 @@ from galaxydit.eval.jobs.decoder_input import decode_frames, from_bytes, recordi
 from galaxydit.eval.jobs.job import FEWER_STEPS, OWN, PLUGIN, Job, Variant, compared_methods
 from galaxydit.eval.jobs.jobfile import named
 from galaxydit.eval.jobs.record import BASELINE, DECODER_INPUT, THUMBNAIL, VIDEO, VideoResult, to_plain
+from galaxydit.eval.jobs.run_job import read_hashes
 from galaxydit.eval.jobs.thumbnail import encode_thumbnail
 from galaxydit.eval.metrics import METRICS, measure
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import GeneratedVideo, generate
+from galaxydit.pipelines.inputs import verify_files
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import Maker, Output, PermanentError, Rank, Record, Store, Unit
@@ -131,6 +133,7 @@ class VideoMaker(Maker):
 
     def make(self, unit: Unit) -> Output:
         """The output of a unit: the measurements and files of its video, or the calibration of a method."""
+        verify_files(unit.data.get("prompts") or [unit.data["prompt"]], read_hashes(self.store))
         if "calibrates" in unit.data:
             calibrate = compared_methods()[unit.data["calibrates"]].calibrate
             assert calibrate is not None  # such a unit exists only for methods that calibrate
@@ -147,7 +150,7 @@ class VideoMaker(Maker):
             compute_fraction = made.operations / baseline.operations
         fps = self.workload.settings.fps
         files = {
-            VIDEO: encode_video(video.frames, fps, lossless=self.job.video == "lossless"),
+            VIDEO: encode_video(video.frames, fps, lossless=self.job.video == "lossless", sound=video.sound),
             THUMBNAIL: encode_thumbnail(video.frames[0]),
         }
         if is_baseline:

@@ -67,6 +67,12 @@ def load_run(root: str | Path) -> tuple[Store, Job]:
     return store, _job_of(store, store.header(KIND)["conditions"])
 
 
+def read_hashes(store: Store) -> Mapping[str, str]:
+    """SHA-256 of each file that a prompt of the store's job names, by its path as it is written there."""
+    hashes: Mapping[str, str] = (store.conditions(KIND) or {}).get(FILES, {})
+    return hashes
+
+
 def calibration_units(job: Job) -> list[Unit]:
     """The units of the calibrations that methods of the job need before their first video, one for each method."""
     methods = dict.fromkeys(variant.method for variant in job.variants if needs_calibration(variant.method))

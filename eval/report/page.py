@@ -18,7 +18,7 @@ from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.report.payload import encode, page_data
 from galaxydit.eval.report.read_run import Run
 from galaxydit.files import replacing
-from galaxydit.pipelines.video import load_video, save_video
+from galaxydit.pipelines.video import load_sound, load_video, save_video
 
 EMBED_UP_TO = 24 * 2**20  # bytes of videos, a third more in the page
 SCRIPTS = ("base", "sorting", "summary", "plot", "benchmarks", "player", "filters", "pages", "prompts", "main")
@@ -126,7 +126,7 @@ def _playable(record: VideoRecord, video: Path, previews: Path) -> Path:
         is_even = frames.shape[1] % 2 == 0 and frames.shape[2] % 2 == 0
         with replacing(preview) as partial:
             # yuv420p has a colour for each 2x2 pixels, so sides must be even.
-            save_video(frames, partial, rate, scale=1 if is_even else 2)
+            save_video(frames, partial, rate, scale=1 if is_even else 2, sound=load_sound(video))
     return preview
 
 

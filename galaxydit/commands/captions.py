@@ -48,12 +48,10 @@ def _read(path: Path, option: str) -> tuple[str, ...]:
     try:
         if path.exists() and not path.is_file():  # a pipe that nobody writes to would be waited for without end
             raise refusal(option, str(path), "a text file", "save the prompts in a file, one a line")
-        return tuple(read_prompts(path))
+        return tuple(read_prompts(path, option))
     except OSError as error:
         expected = f"a text file that can be read ({error.strerror})"
         raise refusal(option, str(path), expected, "pass an existing one, with one prompt a line") from error
-    except UnicodeDecodeError as error:
-        raise refusal(option, str(path), "text in UTF-8", "save it as UTF-8") from error
 
 
 def warn_of_unknown_words(prompt: str, known: Container[str]) -> None:

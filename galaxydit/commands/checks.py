@@ -1,8 +1,9 @@
 """Checks that need no model: they refuse bad input before torch is loaded and before anything is generated."""
 
+import os
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from galaxydit.errors import GalaxyDiTError, refusal
@@ -25,13 +26,9 @@ def check_output_file(path: Path, suffix: str) -> None:
         example = f"{path.stem.strip('.') or 'x'}{suffix}"
         raise refusal("--out", str(path), f"a name ending in {suffix}", f"pass for example {example}")
     try:
-        if not path.parent.is_dir() or (path.is_symlink() and not path.exists()):  # the file will replace the link
-            _write_nearby(path.parent)
-        elif path.exists():
+        if path.exists():
             path.open("ab").close()
-        else:
-            path.touch()
-            path.unlink()
+        _create_beside(path, Path.touch)
     except OSError as error:
         raise _unwritable("--out", path, error) from error
 
@@ -42,7 +39,10 @@ def check_output_folder(path: Path, option: str = "--out") -> None:
     The folder need not exist yet.
     """
     try:
-        _write_nearby(path)
+        if os.path.lexists(path):
+            tempfile.TemporaryFile(dir=path).close()
+        else:
+            _create_beside(path, Path.mkdir)
     except OSError as error:
         raise _unwritable(option, path, error) from error
 
@@ -54,14 +54,17 @@ def check_lasting(address: str) -> None:
         raise refusal("--out", address, expected, "pass a folder, or for example s3://bucket/run")
 
 
-def _write_nearby(folder: Path) -> None:
-    """Write a temporary file in the folder, or in its nearest parent that exists. Raises OSError if that fails."""
-    try:
-        folder.lstat()
-    except FileNotFoundError:
-        _write_nearby(folder.parent)
-    else:
-        tempfile.TemporaryFile(dir=folder).close()
+def _create_beside(path: Path, create: Callable[[Path], None]) -> None:
+    """Create a file or folder of the same name, with its missing parents, in a temporary folder beside `path`.
+
+    Raises OSError if that fails, for example for a name that is too long. A folder that another command is about to use
+    is never touched.
+    """
+    parent = next(each for each in path.parents if os.path.lexists(each))
+    with tempfile.TemporaryDirectory(dir=parent) as folder:
+        copy = Path(folder, path.relative_to(parent))
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        create(copy)
 
 
 def _unwritable(option: str, path: Path, error: OSError) -> GalaxyDiTError:

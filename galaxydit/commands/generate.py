@@ -82,7 +82,7 @@ def generate(
         with step_bar() as on_step:
             generation = generate_video(pipe, prompt, settings, seed, on_step=on_step)
         seconds = f"denoising {generation.denoise_seconds:.2f} s, end to end {generation.end_to_end_seconds:.2f} s"
-    save_video(generation.frames, out, settings.fps, lossless=lossless)
+    save_video(generation.frames, out, settings.fps, lossless=lossless, sound=generation.sound)
     reports = [] if handle is None else handle.reports  # empty if no step was recognised; a warning says so
     summary = str(reports[-1]) if reports else seconds
     show(summary, out)

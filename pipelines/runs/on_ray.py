@@ -8,12 +8,14 @@ process.
 import logging
 import os
 import socket
+import warnings
 from collections import Counter, deque
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from galaxydit import errors
 from galaxydit.errors import refusal
 from galaxydit.pipelines.runs.cluster import LOOK_EVERY, Cluster
 from galaxydit.pipelines.runs.run import Executor, Maker, Progress, Rank, attempt, make_and_commit, new_record
@@ -26,9 +28,15 @@ DEATHS = 10  # of workers while they make the same unit, after which the unit is
 
 
 class Process:
-    """Ray actor, one process of a worker: makes units; the worker's first process commits their records to `store`."""
+    """Ray actor, one process of a worker: makes units; the worker's first process commits their records to `store`.
 
-    def __init__(self, maker: Maker, store: Store) -> None:
+    Relative paths in units start at `folder`, that of the driver, if this machine has it; a cluster starts its
+    processes in the folder of `ray start`.
+    """
+
+    def __init__(self, maker: Maker, store: Store, folder: str) -> None:
+        with suppress(OSError):
+            os.chdir(folder)
         self._maker = maker
         self._store = store
 
@@ -40,8 +48,8 @@ class Process:
             probe.bind(("", 0))
             return ray.util.get_node_ip_address(), probe.getsockname()[1]
 
-    def prepare(self, rank: Rank, meeting: tuple[str, int] | None) -> None:
-        """Let the maker load what its units need; to be called once, before `work`.
+    def prepare(self, rank: Rank, meeting: tuple[str, int] | None) -> tuple[None, list[Warning]]:
+        """Let the maker load what its units need; to be called once, before `work`. Returns the plugin's warnings.
 
         `rank` is the place of this process in its worker. `meeting` is the `address` of the worker's first process;
         None if the worker has one process.
@@ -50,17 +58,33 @@ class Process:
         if meeting is not None:
             os.environ.update(MASTER_ADDR=meeting[0], MASTER_PORT=str(meeting[1]))
             os.environ.update(RANK=str(rank.index), WORLD_SIZE=str(rank.size), LOCAL_RANK="0")
-        self._maker.prepare(rank)
+        with _heard() as warned:
+            self._maker.prepare(rank)
+        return None, warned
 
-    def work(self, unit: Unit) -> Record | None:
-        """Make a unit, and commit and return its record.
+    def work(self, unit: Unit) -> tuple[Record | None, list[Warning]]:
+        """Make a unit, commit its record, and return it with the plugin's warnings.
 
         If several processes share the video, only the first one commits a record; the others return None.
         """
-        if self._rank.size == 1:
-            return make_and_commit(unit, self._maker, self._store)
-        record, files = attempt(unit, self._maker)
-        return self._store.commit(record, files) if self._rank.index == 0 else None
+        with _heard() as warned:
+            if self._rank.size == 1:
+                return make_and_commit(unit, self._maker, self._store), warned
+            record, files = attempt(unit, self._maker)
+        return self._store.commit(record, files) if self._rank.index == 0 else None, warned
+
+
+@contextmanager
+def _heard() -> Iterator[list[Warning]]:
+    """Context whose list has the plugin's warnings at the end, for the driver to repeat; all others are shown here."""
+    heard: list[Warning] = []
+    with warnings.catch_warnings(record=True) as caught:
+        yield heard
+    for each in caught:
+        if each.category.__module__ == errors.__name__:
+            heard.append(each.message if isinstance(each.message, Warning) else each.category(each.message))
+        else:
+            warnings.showwarning(each.message, each.category, each.filename, each.lineno)
 
 
 @dataclass(eq=False)
@@ -151,7 +175,7 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
             group = self._ray.util.placement_group([{"CPU": 1, "GPU": 1}] * size, strategy="PACK")
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group)
         kind = self._ray.remote(Process).options(**options)
-        actors: list[Any] = [kind.remote(maker, self._store) for _ in range(size)]
+        actors: list[Any] = [kind.remote(maker, self._store, os.getcwd()) for _ in range(size)]
         meeting = actors[0].address.remote() if size > 1 else None
         number = min(set(range(len(self._workers) + 1)) - {worker.number for worker in self._workers})
         worker = Worker(number, actors, group)
@@ -175,12 +199,15 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
         if worker is None:  # an actor of a worker that is gone
             return
         try:
-            worker.record = self._ray.get(reference) or worker.record
+            record, warned = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
             raise (error.cause or error) from error
         except self._ray.exceptions.RayError as error:
             self._replace(worker, error)
             return
+        worker.record = record or worker.record
+        for each in warned:
+            warnings.warn(each, stacklevel=2)
         if not worker.units or worker in self._pending.values():  # it has loaded, or not all of its actors are ready
             return
         worker.units.popleft()

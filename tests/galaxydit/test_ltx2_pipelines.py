@@ -1,8 +1,10 @@
 """LTX-2's pipelines of real parts: video and audio from one transformer, guidance in up to three calls a step."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from diffusers import (
@@ -29,6 +31,7 @@ from torch import Tensor
 import galaxydit
 from galaxydit import GalaxyDiTConfig, Threshold
 from galaxydit.pipelines.published_models import CHECKPOINTS
+from galaxydit.pipelines.sound import sound_of
 
 OFTEN = GalaxyDiTConfig(Threshold(50.0), max_consecutive=2)
 REUSED = (3, 4, 6, 7, 9, 10)
@@ -134,6 +137,14 @@ def build(kind: Any, **arguments: Any) -> tuple[Any, Callable[..., list[Tensor]]
 
 def equal(one: list[Tensor], other: list[Tensor]) -> bool:
     return all(map(torch.equal, one, other))
+
+
+def test_the_sound_is_understood() -> None:
+    pipe, run = build(LTX2Pipeline)
+    _, audio = run(num_inference_steps=1)
+    sound = sound_of(pipe, SimpleNamespace(audio=audio))
+    assert sound.rate == pipe.vocoder.config.output_sampling_rate
+    np.testing.assert_allclose(sound.samples, audio[0].float().clamp(-1, 1))
 
 
 @pytest.mark.parametrize(

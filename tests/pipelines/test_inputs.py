@@ -19,7 +19,7 @@ from diffusers import (
 )
 from PIL import Image, features
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import DataWarning, GalaxyDiTError
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.inputs import hash_files, read_inputs
 from galaxydit.pipelines.settings import GenerationSettings
@@ -103,6 +103,68 @@ def test_the_files_of_a_prompt_are_hashed_by_their_paths(folder: Path) -> None:
     line = json.dumps({"prompt": "a cat", "image": red, "video": clip, "reference_images": [blue, red]})
     assert hash_files(line) == {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in (red, clip, blue)}
     assert hash_files("a cat, red.png") == hash_files('{"prompt": "red.png"}') == {}
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_photo_is_turned_as_its_exif_says(orientation: int, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    corner = Image.new("RGB", (32, 16))
+    corner.paste((255, 255, 255), (0, 0, 8, 8))
+    corner.save(tmp_path / "a.png", exif=exif)
+    shown = read_inputs(json.dumps({"prompt": "x", "image": str(tmp_path / "a.png")}))["image"]
+    # Where row 0 and column 0 are shown: EXIF 2.32, tag 0x0112.
+    rows, columns = {1: "tl", 2: "tr", 3: "br", 4: "bl", 5: "lt", 6: "rt", 7: "rb", 8: "lb"}[orientation]
+    assert shown.size == ((32, 16) if orientation < 5 else (16, 32))
+    x, y = (0 if "l" in rows + columns else -1), (0 if "t" in rows + columns else -1)
+    pixels = np.asarray(shown)[..., 0]
+    assert pixels[y, x] == 255
+    assert pixels[-1 - y, -1 - x] == pixels[y, -1 - x] == pixels[-1 - y, x] == 0
+
+
+def transparent(mode: str) -> tuple[Image.Image, dict[str, int]]:
+    """The left half black, the right half transparent, in one of the modes that can say so."""
+    image = Image.new("L", (8, 8))
+    image.paste(200, (4, 0, 8, 8))
+    if mode in ("P", "L", "RGB"):
+        return image.convert(mode), {"transparency": (200,) * 3 if mode == "RGB" else 200}
+    image = image.convert(mode)
+    image.putalpha(image.convert("L").point(lambda level: 255 - level * 255 // 200))
+    return image, {}
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "L", "RGB"])
+@pytest.mark.parametrize("key", ["image", "last_image", "reference_images"])
+def test_transparent_parts_become_white_with_a_warning(mode: str, key: str, tmp_path: Path) -> None:
+    image, options = transparent(mode)
+    image.save(path := tmp_path / "a.png", **options)
+    line = json.dumps({"prompt": "x", key: [str(path)] if key == "reference_images" else str(path)})
+    with pytest.warns(DataWarning, match=rf"galaxydit: {key}='.*a.png' has transparent parts, which become white"):
+        shown = read_inputs(line)[key]
+    shown = shown[0] if isinstance(shown, list) else shown
+    assert [shown.getpixel((x, 0)) for x in (0, 7)] == [(0, 0, 0), (255, 255, 255)]
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_opaque_image_with_an_alpha_channel_is_read_quietly(tmp_path: Path) -> None:
+    Image.new("RGBA", (8, 8), (10, 20, 30, 255)).save(tmp_path / "a.png")
+    image = read_inputs(json.dumps({"prompt": "x", "image": str(tmp_path / "a.png")}))["image"]
+    assert image.getpixel((0, 0)) == (10, 20, 30)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.tif", "a.pgm"])
+def test_16_bit_grey_keeps_its_levels(name: str, tmp_path: Path) -> None:
+    levels = np.linspace(0, 65535, 256).astype(np.uint16).reshape(16, 16)
+    Image.fromarray(levels).save(tmp_path / name)
+    image = read_inputs(json.dumps({"prompt": "x", "image": str(tmp_path / name)}))["image"]
+    np.testing.assert_array_equal(np.asarray(image), np.arange(256).reshape(16, 16, 1).repeat(3, axis=2))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_levels_of_more_than_16_bits_are_refused(dtype: type, tmp_path: Path) -> None:
+    Image.fromarray(np.full((4, 4), 2**20, dtype)).save(tmp_path / "a.tif")
+    with pytest.raises(GalaxyDiTError, match="its levels have more than 16 bits"):
+        read_inputs(json.dumps({"prompt": "x", "image": str(tmp_path / "a.tif")}))
 
 
 def test_an_image_reaches_the_pipeline(

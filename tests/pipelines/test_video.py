@@ -1,3 +1,5 @@
+import struct
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -6,8 +8,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from galaxydit.errors import GalaxyDiTError
-from galaxydit.pipelines.video import display_scale, load_video, save_video, side_by_side, to_float, to_uint8
+from galaxydit.errors import DataWarning, GalaxyDiTError
+from galaxydit.pipelines.video import (
+    Sound,
+    display_scale,
+    load_sound,
+    load_video,
+    save_video,
+    side_by_side,
+    to_float,
+    to_uint8,
+)
 
 
 def noise(shape: tuple[int, ...] = (5, 32, 48, 3)) -> np.ndarray:
@@ -84,6 +95,97 @@ def test_scale_repeats_pixels(tmp_path: Path):
     frames = load_video(tmp_path / "large.mp4")
     assert frames.shape == (5, 96, 144, 3)
     np.testing.assert_array_equal(frames[:, 1::3, 1::3], noise())
+
+
+@pytest.mark.parametrize("lossless", [False, True])
+def test_the_file_is_tagged_with_the_colours_that_it_holds(lossless: bool, tmp_path: Path):
+    colour = np.array([220, 30, 60], np.uint8)
+    save_video(np.tile(colour, (2, 32, 32, 1)), tmp_path / "a.mp4", fps=8, lossless=lossless)
+    with av.open(str(tmp_path / "a.mp4")) as container:
+        codec = container.streams.video[0].codec_context
+        tags = (codec.colorspace, codec.color_primaries, codec.color_trc, codec.color_range)
+        frame = next(container.decode(video=0))
+    # ITU-T H.273: matrix 0 is RGB, 1 BT.709; primaries 1 BT.709; transfer 1 BT.709, 13 sRGB; range 1 limited, 2 full.
+    assert tags == ((0, 1, 13, 2) if lossless else (1, 1, 1, 1))
+    if lossless:
+        return
+    planes = frame.to_ndarray(format="yuv420p").astype(float)
+    y, u, v = (planes[0, 0] - 16) / 219, (planes[32, 0] - 128) / 224, (planes[40, 0] - 128) / 224
+    red, blue = y + 1.5748 * v, y + 1.8556 * u  # ITU-R BT.709
+    green = (y - 0.2126 * red - 0.0722 * blue) / 0.7152
+    np.testing.assert_allclose([255 * red, 255 * green, 255 * blue], colour, atol=4)
+
+
+@pytest.mark.parametrize(
+    "name", ["12:30.mp4", "pipe:1.mp4", "http:x.mp4", "-dash.mp4", "%d 50%.mp4", "\u732b #.mp4", "x" * 246 + ".mp4"]
+)
+def test_any_name_that_a_file_may_have_is_written_and_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    save_video(noise(), name, fps=8, lossless=True)
+    np.testing.assert_array_equal(load_video(name), noise())
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+SYMMETRIES = [(1, 0, 0, 1), (-1, 0, 0, 1), (1, 0, 0, -1), (-1, 0, 0, -1)]
+SYMMETRIES += [(0, 1, 1, 0), (0, -1, 1, 0), (0, 1, -1, 0), (0, -1, -1, 0)]
+
+
+@pytest.mark.parametrize(("a", "b", "c", "d"), SYMMETRIES)
+def test_a_clip_is_turned_and_mirrored_as_its_display_matrix_says(a: int, b: int, c: int, d: int, tmp_path: Path):
+    save_video(noise(), path := tmp_path / "a.mp4", fps=8, lossless=True)
+    content = path.read_bytes()
+    start = content.index(b"tkhd") + 44  # ISO 14496-12: the matrix a b u c d v x y w, in 16.16 and 2.30
+    one = 1 << 16
+    matrix = struct.pack(">9i", a * one, b * one, 0, c * one, d * one, 0, 0, 0, 1 << 30)
+    path.write_bytes(content[:start] + matrix + content[start + 36 :])
+    frames = load_video(path)
+    rows, columns = np.mgrid[:32, :48]
+    right, down = a * columns + c * rows, b * columns + d * rows
+    np.testing.assert_array_equal(frames[:, down - down.min(), right - right.min()], noise())
+
+
+def write_clip(path: Path, **properties: object) -> None:
+    """A lossless file of `noise`, whose codec has these properties."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264rgb", rate=8)
+        stream.width, stream.height, stream.pix_fmt, stream.options = 48, 32, "rgb24", {"qp": "0"}
+        for name, value in properties.items():
+            setattr(stream.codec_context, name, value)
+        for image in noise():
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode(None))
+
+
+def test_pixels_that_are_not_square_are_widened(tmp_path: Path):
+    write_clip(tmp_path / "a.mp4", sample_aspect_ratio=Fraction(2))
+    assert load_video(tmp_path / "a.mp4").shape == (5, 32, 96, 3)
+
+
+@pytest.mark.parametrize("transfer", [16, 18])  # ITU-T H.273: PQ and HLG
+def test_an_hdr_clip_is_warned_of(transfer: int, tmp_path: Path):
+    write_clip(tmp_path / "a.mp4", color_trc=transfer)
+    with pytest.warns(DataWarning, match=r"a\.mp4 is an HDR video and is read without tone mapping; convert it"):
+        load_video(tmp_path / "a.mp4")
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("lossless", [False, True])
+def test_sound_is_written_beside_the_frames(channels: int, lossless: bool, tmp_path: Path):
+    seconds = np.arange(24000) / 24000
+    tones = np.stack([np.sin(2 * np.pi * pitch * seconds) for pitch in (480, 660)[:channels]]).astype(np.float32) / 2
+    frames = noise((8, 32, 48, 3))
+    for name in ("a", "b"):
+        save_video(frames, tmp_path / f"{name}.mp4", fps=8, lossless=lossless, sound=Sound(tones, 24000))
+    assert (tmp_path / "a.mp4").read_bytes() == (tmp_path / "b.mp4").read_bytes()
+    assert len(load_video(tmp_path / "a.mp4")) == 8
+    with av.open(str(tmp_path / "a.mp4")) as container:
+        assert container.streams.audio[0].codec_context.name == "aac"
+    sound = load_sound(tmp_path / "a.mp4")
+    heard = sound.samples
+    assert (sound.rate, len(heard)) == (24000, channels)
+    spectrum = np.abs(np.fft.rfft(heard[:, 2000:22000]))
+    assert (spectrum.argmax(axis=1) * 24000 / 20000).tolist() == [480, 660][:channels]
+    assert heard.shape[1] == pytest.approx(24000, abs=2048)
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def test_prompts_of_a_file_are_its_lines_that_are_not_blank(tmp_path: Path):
             b"a cat\n\na cat\n",
             r"prompts\.file: expected a list without repetition, but it has 'a cat' twice; write different",
         ),
-        (b"\xff\xfe", "not UTF-8"),
+        (b"\xff\xfe", r"prompts\.file=.* is not allowed: expected text in UTF-8"),
     ],
 )
 def test_bad_prompt_files_are_refused(tmp_path: Path, content: bytes, message: str):

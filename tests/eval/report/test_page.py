@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import av
@@ -21,7 +22,7 @@ from galaxydit.eval.report.payload import encode, step_letters
 from galaxydit.eval.report.read_run import read_run
 from galaxydit.eval.vbench.results import DimensionScore, Drop, Results, VariantScores, results_path
 from galaxydit.files import write_json
-from galaxydit.pipelines.video import load_video
+from galaxydit.pipelines.video import Sound, load_sound, load_video, save_video
 
 ASSETS = Path(page.__file__).parent / "assets"
 
@@ -158,6 +159,17 @@ def test_videos_are_played_as_they_are_or_as_a_copy_that_browsers_play(run_of: C
     before = (root / links[0]).stat().st_mtime_ns
     build(root, embed=False)
     assert (root / links[0]).stat().st_mtime_ns == before
+
+
+def test_the_copy_of_a_lossless_video_keeps_its_sound(tmp_path: Path) -> None:
+    tone = np.sin(np.arange(16000) / 10).astype(np.float32)[None]
+    for name, sound in (("silent", None), ("tone", Sound(tone, 16000))):
+        save_video(np.zeros((8, 32, 32, 3)), tmp_path / f"{name}.mp4", 8, lossless=True, sound=sound)
+        copy = page._playable(SimpleNamespace(variant=name, unit="a"), tmp_path / f"{name}.mp4", tmp_path / "previews")
+        kept = load_sound(copy)
+        assert (kept is None) == (sound is None)
+    assert kept.rate == 16000
+    assert np.abs(np.fft.rfft(kept.samples[0, :16000])).argmax() == pytest.approx(16000 / 10 / (2 * np.pi), abs=1)
 
 
 def test_a_record_cannot_bring_a_file_from_elsewhere_into_the_page(run_of: Callable[..., Path]) -> None:

@@ -33,6 +33,17 @@ class SharedMaker(Maker):
         return Output({"sum": int(total), "rank": self.rank.index})
 
 
+class ReadingMaker(Maker):
+    """Returns the first pixel of each input of a prompt."""
+
+    def make(self, unit: Unit) -> Output:
+        from galaxydit.pipelines.inputs import read_inputs
+
+        inputs = read_inputs(unit.data["prompt"])
+        images = [value[0] if isinstance(value, list) else value for name, value in inputs.items() if name != "prompt"]
+        return Output([list(image.getpixel((0, 0))) for image in images])
+
+
 class NoiseMaker(Maker):
     """Returns the hash of noise that depends on the seed alone, and the noise as a file.
 

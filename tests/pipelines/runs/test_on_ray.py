@@ -1,6 +1,7 @@
 """The Ray executor on a cluster of two workers on this machine. Tests are skipped where Ray is not installed."""
 
 import errno
+import json
 import re
 import subprocess
 import sys
@@ -8,11 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+from PIL import Image
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import DataWarning, GalaxyDiTError
 from galaxydit.pipelines.runs import OnRay, Outcome, Record, Store, Unit, run
 from galaxydit.pipelines.runs.run import Progress
+from galaxydit.pipelines.video import save_video
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'galaxydit[ray]'")
 
@@ -72,6 +76,27 @@ def test_a_unit_whose_worker_dies_goes_to_another(executor: OnRay, makers: Modul
     heard.executor = executor
     assert run(units, maker, store, executor, progress=heard) == Outcome(6, 0)
     assert set(heard.finished) == {unit.id for unit in units}
+
+
+def test_relative_paths_start_at_the_folder_of_the_driver(
+    executor: OnRay, makers: ModuleType, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)  # the cluster was started in another folder
+    Image.new("RGB", (16, 16), (255, 0, 0)).save("a.png")
+    save_video(np.full((2, 16, 16, 3), (255, 0, 0), np.uint8), "a.mp4", 8, lossless=True)
+    files = {"image": "a.png", "last_image": "a.png", "video": "a.mp4", "mask": "a.mp4", "reference_images": ["a.png"]}
+    unit = Unit("reads", {"prompt": json.dumps({"prompt": "a cat", **files})})
+    assert run([unit], makers.ReadingMaker(), store, executor) == Outcome(1, 0)
+    assert store.read(unit.id).result == [[255, 0, 0]] * 5
+
+
+def test_the_driver_repeats_the_warnings_of_its_workers(
+    executor: OnRay, makers: ModuleType, store: Store, tmp_path: Path
+):
+    Image.new("RGBA", (16, 16)).save(tmp_path / "a.png")
+    unit = Unit("reads", {"prompt": json.dumps({"prompt": "a cat", "image": str(tmp_path / "a.png")})})
+    with pytest.warns(DataWarning, match=r"image='.*a.png' has transparent parts, which become white"):
+        assert run([unit], makers.ReadingMaker(), store, executor) == Outcome(1, 0)
 
 
 def test_what_prepare_raises_and_a_full_disk_stop_the_run(executor: OnRay, makers: ModuleType, store: Store):

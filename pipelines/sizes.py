@@ -1,0 +1,87 @@
+"""The size of a video that starts from an image or another video."""
+
+import math
+import warnings
+from dataclasses import replace
+from inspect import signature
+from typing import Any
+
+from diffusers import DiffusionPipeline
+
+from galaxydit.errors import DataWarning
+from galaxydit.families import transformers_of
+from galaxydit.pipelines.inputs import IMAGE_LIST, IMAGES, VIDEOS
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.profiles.fingerprint import plain_config
+
+
+def fit_size(
+    pipe: DiffusionPipeline, inputs: dict[str, Any], settings: GenerationSettings, recommended: GenerationSettings
+) -> GenerationSettings:
+    """The settings with the size of the video, and a warning for each input that this size stretches.
+
+    A video keeps the aspect ratio of the first image or video in `inputs`, unless height and width are both given or
+    the model has one size: its sides are multiples of the model's, and its area is at most the recommended one, as in
+    diffusers' examples of Wan image-to-video. Without such an input, the missing sides are the recommended ones.
+    """
+    shown = [(name, _size_of(inputs[name])) for name in (*IMAGES, *VIDEOS) if name in inputs]
+    height, width = settings.height or recommended.height, settings.width or recommended.width
+    if height is None or width is None or not takes_images(pipe):
+        return settings
+    modulus = _modulus(pipe)
+    if shown and not has_one_size(pipe) and None in (settings.height, settings.width):
+        columns, rows = shown[0][1]
+        scale = math.sqrt(height * width / (rows * columns))
+        scale = settings.height / rows if settings.height else settings.width / columns if settings.width else scale
+        height, width = (
+            side or max(modulus, round(scale * length) // modulus * modulus)
+            for side, length in ((settings.height, rows), (settings.width, columns))
+        )
+    for name, (columns, rows) in shown:
+        # Rounded to multiples of the model's, as `height` and `width` are, could the sides be of this aspect ratio?
+        if max((width - modulus) / columns, (height - modulus) / rows) >= min(
+            (width + modulus) / columns, (height + modulus) / rows
+        ):
+            warnings.warn(
+                f"galaxydit: {name} of {columns}x{rows} pixels is stretched to {width}x{height}; crop it to this "
+                "aspect ratio, or leave out height and width",
+                DataWarning,
+                stacklevel=3,
+            )
+    return replace(settings, height=height, width=width)
+
+
+def resize_videos(pipe: DiffusionPipeline, inputs: dict[str, Any], settings: GenerationSettings) -> dict[str, Any]:
+    """The inputs, for VACE with the videos in the size of `settings`; other pipelines resize them.
+
+    VACE only shrinks a video, by a rule of its own, and pads its tokens if that gives another size than the result's.
+    """
+    size = settings.width, settings.height
+    if IMAGE_LIST not in signature(type(pipe).__call__).parameters or None in size:
+        return inputs
+    return inputs | {name: [image.resize(size) for image in inputs[name]] for name in VIDEOS if name in inputs}
+
+
+def takes_images(pipe: DiffusionPipeline) -> bool:
+    """Whether the pipeline takes an image or a video, and a height and a width."""
+    taken = signature(type(pipe).__call__).parameters.keys()
+    return {"height", "width"} <= taken and not taken.isdisjoint((*IMAGES, *VIDEOS))
+
+
+def has_one_size(pipe: DiffusionPipeline) -> bool:
+    """Whether the positions of the model are learned for one size, as those of CogVideoX-5b-I2V."""
+    return any(plain_config(part).get("use_learned_positional_embeddings") for part in transformers_of(pipe).values())
+
+
+def _modulus(pipe: DiffusionPipeline) -> int:
+    """The number that divides height and width: of 16, which pipelines ask for, and the pixels of a token."""
+    patch: Any = plain_config(next(iter(transformers_of(pipe).values()))).get("patch_size") or 1
+    processor = getattr(pipe, "video_processor", None)
+    pixels = 8 if processor is None else processor.config.vae_scale_factor
+    return math.lcm(16, pixels * (patch if isinstance(patch, int) else patch[-1]))
+
+
+def _size_of(value: Any) -> tuple[int, int]:
+    """Width and height of an image, or of the first image in a list."""
+    size: tuple[int, int] = (value[0] if isinstance(value, list) else value).size
+    return size

@@ -1,0 +1,35 @@
+"""The sound that some pipelines make beside a video."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import DiffusionPipeline
+
+from galaxydit.errors import DataWarning
+from galaxydit.pipelines.video import LAYOUTS, Sound
+
+AAC_RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000, 7350)
+
+
+def sound_of(pipe: DiffusionPipeline, output: Any) -> Sound | None:
+    """The sound in the output of a pipeline for one prompt, None without sound; warns of sound that is not understood.
+
+    LTX-2 names the rate in the configuration of its vocoder, Kandinsky 6 as `audio_sample_rate`.
+    """
+    found = next((each for name in ("audio", "sound") if (each := getattr(output, name, None)) is not None), None)
+    if found is None:
+        return None
+    vocoder = getattr(getattr(pipe, "vocoder", None), "config", {})
+    rate = vocoder.get("output_sampling_rate") or getattr(pipe, "audio_sample_rate", None)
+    try:
+        samples = np.atleast_2d(torch.as_tensor(found[0]).detach().float().cpu().numpy())
+        if rate in AAC_RATES and samples.ndim == 2 and len(samples) in LAYOUTS and np.isfinite(samples).all():
+            return Sound(samples.clip(-1, 1), int(rate))
+        problem = f"shape {samples.shape}, rate {rate}"
+    except (TypeError, ValueError, RuntimeError, IndexError) as error:
+        problem = str(error)
+    text = f"galaxydit: the sound of {type(pipe).__name__} is lost, because it is not understood ({problem})"
+    warnings.warn(text, DataWarning, stacklevel=3)
+    return None
