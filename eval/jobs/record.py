@@ -42,7 +42,8 @@ class VideoResult:
         energy_note: other work on the device whose joules count too; empty if none is known.
         report: the plugin's report with its decision at each call, `Report.to_dict()`; None for every other method.
         metrics: values by name of the metric, in its unit; a value may be infinite, and nan where undefined.
-        skipped: by name of a metric without a value, the reason.
+        skipped: by name of a metric that does not suit the video, the reason.
+        failures: by name of a metric, a file or another by-product that raised, the error.
         versions: versions of packages, by name.
         block_operations: floating-point operations of the transformer's blocks; None for the plugin, and in a job
             without methods of `galaxydit compare`.
@@ -63,6 +64,7 @@ class VideoResult:
     report: Mapping[str, Any] | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     device: str = ""
     block_operations: float | None = None

@@ -15,7 +15,7 @@ from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.benchmarks import benchmark_tables
 from galaxydit.eval.report.read_run import Run
-from galaxydit.eval.report.summary import VariantSummary, figures_of, summarise, values_of
+from galaxydit.eval.report.summary import VariantSummary, failure_lines, figures_of, summarise, values_of
 from galaxydit.pipelines.settings import GenerationSettings
 
 
@@ -35,7 +35,7 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
             "steps" (text, a letter for each step: c computed, r reused, m reused in some guidance branches only), and
             one of: "video" (from `sources`) with "height" and "width"; "absent", why there is no video; "failed"
             (traceback) with "reason" and "attempts".
-        "skipped": sentences on metrics without a value.
+        "skipped": sentences on metrics without a value, and on by-products that raised.
         "benchmarks": for each of VBench and VBench-2.0 that measured the run, a table with "title", "rows" and "notes":
             points of each dimension, each group and the total, by variant (`benchmark_tables`).
 
@@ -67,7 +67,10 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
             for index, (variant, summary) in enumerate(zip(run.job.variants, summaries, strict=True))
         ],
         "rows": _rows(run, names, sources),
-        "skipped": [f"{METRICS[name].title if name in METRICS else name}: {why}" for name, why in not_measured.items()],
+        "skipped": [
+            *(f"{METRICS[name].title if name in METRICS else name}: {why}" for name, why in not_measured.items()),
+            *failure_lines([record.failures for record in run.records]),
+        ],
         "benchmarks": benchmark_tables(run),
     }
 

@@ -27,7 +27,7 @@ class Verdict:
 
     Attributes:
         name: of the gate, such as "worst_psnr" (`galaxydit.eval.jobs.gates` explains the names).
-        value: the variant's value; None if the run has none, which fails the gate.
+        value: the variant's value; None if the run has none or the metric raised for a video, which fails the gate.
         is_minimum: whether `limit` is the lowest allowed value, else it is the highest.
         worst: up to five videos with the worst values of the gate's figure, worst first; empty for the names that
             begin with "vbench_" or "lost_".
@@ -56,6 +56,7 @@ def check_run(run: Run, gates: Gates) -> list[Verdict]:
     verdicts = []
     for variant in gates.variants or [each.name for each in run.job.variants if each.name != BASELINE]:
         summary = summarise(variant, run.records, run.baselines, list(figures.values()), units)
+        raised = {name for record in run.records if record.variant == variant for name in record.failures}
         limits = [(name, limit, True) for name, limit in gates.min.items()]
         limits += [(name, limit, False) for name, limit in gates.max.items()]
         for name, limit, is_minimum in limits:
@@ -64,6 +65,8 @@ def check_run(run: Run, gates: Gates) -> list[Verdict]:
                 continue
             key = name.removeprefix(WORST)
             estimate = summary.estimates.get(key)
+            if key in raised:
+                estimate = None
             value = None if estimate is None else estimate.worst if name.startswith(WORST) else estimate.mean
             worst = tuple(_worst(run, variant, figures[key])) if key in figures else ()
             verdicts.append(Verdict(variant, name, value, limit, is_minimum, worst))

@@ -18,14 +18,14 @@ from galaxydit.eval.compare.markdown import number
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.markdown import table
 from galaxydit.eval.report.read_run import Run
-from galaxydit.eval.report.summary import figures_of, summarise
+from galaxydit.eval.report.summary import failure_lines, figures_of, summarise
 from galaxydit.eval.validate.validation_job import RUNS, checkpoint_of
 from galaxydit.pipelines.model_names import INDEX
 
 AT_2X = "galaxydit-2x"
 COMPARED = ("half-the-steps", "plain-at-2x-levels", "published-list", "galaxydit-proxy-2x")
 VIDEO_FIELDS = (
-    *("unit", "prompt", "seed", "variant", "status", "reason", "compute_fraction", "metrics", "skipped"),
+    *("unit", "prompt", "seed", "variant", "status", "reason", "compute_fraction", "metrics", "skipped", "failures"),
     *("denoise_seconds", "end_to_end_seconds", "energy_per_video_joules", "energy_note", "frames_sha256"),
 )
 COLUMNS = {  # heading: figure, field of its estimate, format
@@ -111,7 +111,8 @@ def _difference(run: Run, other: str) -> Iterator[dict[str, Any]]:
     """
     done = [record for record in run.records if record.is_done]
     ours, theirs = (
-        {record.pair: record.metrics["psnr"] for record in done if record.variant == name} for name in (AT_2X, other)
+        {record.pair: record.metrics["psnr"] for record in done if record.variant == name and "psnr" in record.metrics}
+        for name in (AT_2X, other)
     )
     if pairs := [value - theirs[pair] for pair, value in ours.items() if pair in theirs]:
         low, high = interval(pairs)
@@ -168,10 +169,11 @@ def _notes(data: dict[str, Any]) -> Iterator[str]:
             f"`published-list` is {row.name!r}. Published on Wan2.1-T2V-1.3B with other prompts, at flow shift "
             f"{row.flow_shift:g}, guidance {row.guidance:g} and 50 steps: {row.psnr:.1f} dB (arXiv 2506.09045)."
         )
-    if not any("lpips" in {**video["metrics"], **video["skipped"]} for video in data["videos"]):
+    if not any("lpips" in {**video["metrics"], **video["skipped"], **video["failures"]} for video in data["videos"]):
         yield "LPIPS was not measured: its weights were not there (`pip install 'galaxydit[lpips]'`)."
     reasons = {name: why for video in data["videos"] for name, why in video["skipped"].items() if video["metrics"]}
     yield from (f"{name} was not measured: {why}" for name, why in reasons.items())
+    yield from failure_lines([video["failures"] for video in data["videos"]])
     if shared := sorted({video["energy_note"] for video in data["videos"]} - {""}):
         yield f"Joules: {'; '.join(shared)}"
     if failed := [f"- {video['unit']}: {video['reason']}" for video in data["videos"] if video["status"] == "failed"]:
