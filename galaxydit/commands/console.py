@@ -26,6 +26,7 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
+from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.terminal import printable
 
 
@@ -101,7 +102,8 @@ def resumable(how_far: Callable[[], str]) -> Iterator[None]:
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield
+        with heeding_interrupts():
+            yield
     except KeyboardInterrupt:
         say(f"stopped, {how_far()}; the same command goes on")
         raise typer.Exit(128 + received) from None
