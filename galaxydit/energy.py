@@ -36,12 +36,14 @@ class Energy:
         devices: the joules of `denoise` by device ("cuda:0"), or by rank ("rank 0") where several ranks compute one
             video; empty while `denoise` is None.
         note: text on other work whose joules are included, or on a reading that failed; empty if none is known.
+        is_shared: whether another process used a device at the start or the end of the call.
     """
 
     denoise: float | None
     end_to_end: float | None
     devices: Mapping[str, float]
     note: str = ""
+    is_shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -241,8 +243,8 @@ def energy_between(
         return None
     if devices is None or whole is None:
         return Energy(None, None, {}, after.failure) if after.failed >= before.number else None
-    shared = SHARED_PROCESS if before.other_processes or after.other_processes else ""
-    return Energy(sum(devices.values()), sum(whole.values()), devices, shared)
+    shared = before.other_processes or after.other_processes
+    return Energy(sum(devices.values()), sum(whole.values()), devices, SHARED_PROCESS if shared else "", shared)
 
 
 @dataclass

@@ -17,6 +17,7 @@ from galaxydit.context_parallel import token_group
 from galaxydit.energy import Energy, Reading, energy_between, meter_of, read
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import COMPONENTS, transformers_of
+from galaxydit.pipelines.disturbance import load_per_core
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -34,6 +35,7 @@ class GeneratedVideo:
     denoise_seconds: from the first transformer call to the end of the last scheduler step.
     energy: joules of denoising and of the whole call, over all ranks that share the video; None without an energy
         counter.
+    load: `load_per_core` at the end of the call.
     """
 
     prompt: str
@@ -44,6 +46,12 @@ class GeneratedVideo:
     end_to_end_seconds: float
     denoise_seconds: float
     energy: Energy | None = None
+    load: float | None = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether another process is known to have used the device."""
+        return self.energy is not None and self.energy.is_shared
 
     @property
     def denoise_joules(self) -> float | None:
@@ -117,6 +125,7 @@ def generate(
         latents=clock.latents.detach().float().cpu(),
         end_to_end_seconds=end - start,
         denoise_seconds=clock.last_step - clock.first_call,
+        load=load_per_core(),
         energy=energy_between(before, clock.first_reading, clock.last_reading, after, clock.device, ranks),
     )
 

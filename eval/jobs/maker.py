@@ -178,6 +178,8 @@ class VideoMaker(Maker):
             energy_per_video_joules=video.joules,
             avg_power_watts=video.watts,
             energy_note="" if video.energy is None else video.energy.note,
+            load=video.load,
+            shared=video.shared,
             report=made.report,
             metrics=values,
             skipped=skipped,
@@ -194,10 +196,11 @@ class VideoMaker(Maker):
         if variant.method == PLUGIN:
             with galaxydit.accelerate(pipe, **variant.options) as acceleration:
                 video = generate(pipe, case.prompt, settings, case.seed)
-            made, failures = None, {}
+            report: dict[str, Any] = {}
+            failures: dict[str, str] = {}
             with noted(failures, "report"):
-                made = acceleration.report.to_dict()
-            return Generated(video, made and made["compute_fraction"], report=made, failures=failures)
+                report = acceleration.report.to_dict()
+            return Generated(video, report.get("compute_fraction"), report=report or None, failures=failures)
         if variant.method == BASELINE:
             video, counter = self.workload.run_plain(case)
             return Generated(video, 1.0, counter.flops)

@@ -26,6 +26,7 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
         "facts": pairs of name and text.
         "notes": sentences.
         "where": the argument.
+        "disturbed": whether speedups in seconds are shown in brackets.
         "figures": for each figure the fields of `Figure`, such as "key" and "title".
         "worstFirst": key of the figure by which the page first sorts the prompts, worst first, and which its plot and
             filter first show: a metric, or "compute_fraction" without one.
@@ -54,6 +55,7 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
         "facts": _facts(run, devices),
         "notes": _notes(run, summaries, devices),
         "where": where,
+        "disturbed": bool(run.disturbance),
         # The first metric, or the compute fraction where nothing was measured.
         "worstFirst": next((key for key in shown if key in METRICS), "compute_fraction"),
         "figures": [asdict(figure) for figure in figures],
@@ -127,6 +129,7 @@ def _notes(run: Run, summaries: Sequence[VariantSummary], devices: Sequence[str]
         f"{run.damaged} damaged: the same `galaxydit eval run` makes them again.": run.damaged,
         f"{alone} without a finished baseline: they have no speedup.": run.job.baseline and alone,
         "Made without a baseline: there are no speedups and no metrics against a reference.": not run.job.baseline,
+        f"Other work disturbed the run, so do not compare its seconds: {run.disturbance}.": bool(run.disturbance),
         f"Seconds come from several devices ({', '.join(devices)}): speedups mix them.": len(devices) > 1,
         f"Made with several versions of packages ({', '.join(versions)}): means mix them.": bool(versions),
     }

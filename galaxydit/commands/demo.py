@@ -3,6 +3,7 @@
 `request` is the group of options that are arguments of `galaxydit.accelerate`, such as the speedup.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,8 +46,8 @@ def demo(
         result = run_demo(
             pipe, texts, settings, seed, out, acceleration=vars(request), on_progress=tell, cpu_counter=True
         )
-    if result.is_disturbed:
-        say("other work disturbed this run: equal compute took different seconds, so do not compare them", "yellow")
+    if result.disturbance:
+        say(f"other work disturbed this run, so do not compare its seconds: {result.disturbance}", "yellow")
     if as_json:
         show_json(out / "report.json")
         return
@@ -55,7 +56,8 @@ def demo(
     samples = result.plain.samples
     shown = samples[0].prompt if len(samples) == 1 else f"means over {len(samples)} unseen prompts"
     show(f"{WITH_CAPTIONS} on {pipe.device}: {shown}")
-    show(build_table(result), *(["the first prompt:"] if len(samples) > 1 else []), result.reports[0], *result.files)
+    report = replace(result.reports[0], plain_seconds=None) if result.disturbance else result.reports[0]
+    show(build_table(result), *(["the first prompt:"] if len(samples) > 1 else []), report, *result.files)
 
 
 def build_table(result: "DemoResult") -> Table:
@@ -67,7 +69,8 @@ def build_table(result: "DemoResult") -> Table:
     for variant in result.variants:
         row = [variant.name]
         for seconds in ("denoise_seconds", "end_to_end_seconds"):
-            row += [f"{variant.mean(seconds):.2f}", f"{variant.speedup(result.plain, seconds):.2f}x"]
+            speedup = f"{variant.speedup(result.plain, seconds):.2f}x"
+            row += [f"{variant.mean(seconds):.2f}", f"({speedup})" if result.disturbance else speedup]
         psnr, ssim = variant.mean("psnr"), variant.mean("ssim")
         row += [f"{variant.mean('compute_fraction'):.0%}", "" if psnr is None else f"{psnr:.2f}"]
         row.append("" if ssim is None else f"{ssim:.3f}")
