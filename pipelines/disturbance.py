@@ -9,11 +9,10 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
-
-import numpy as np
+from statistics import median, quantiles
 
 PLAIN = "plain"
+DISTURBED = ", disturbed"
 SPREAD = 1.25  # largest ratio of the seconds for equal compute, 95th / 5th percentile; quiet machines show up to 1.15
 REUSED = 0.2  # largest seconds of a reused step / those of a full step
 LOAD = 1.5  # processes that want to run, for each core; one generation alone causes up to 1
@@ -66,7 +65,7 @@ def disturbance(timed: Sequence[Timed]) -> str:
             if ratio < 1 / SPREAD or ratio > SPREAD + REUSED * (1 / fraction - 1):
                 share = f"{ratio * fraction:.2f} of the plain seconds at compute fraction {fraction:.2f}"
                 reasons.append(f"{way} took {share}")
-    low, high = np.quantile(noise, [0.05, 0.95]) if noise else (0.0, 0.0)
+    low, *_, high = quantiles(noise, n=20, method="inclusive") if noise else (0.0, 0.0)
     if (ratio := math.exp(high - low)) > SPREAD:
         reasons.append(f"the seconds for equal compute differ by a factor of {ratio:.2f}")
     if (load := max((each.load for each in timed if each.load is not None), default=0.0)) > LOAD:
@@ -78,4 +77,4 @@ def disturbance(timed: Sequence[Timed]) -> str:
 
 def marked(speedup: str, disturbed: str) -> str:
     """The text of a speedup in seconds; in brackets and with "disturbed" if `disturbed` is not empty."""
-    return f"({speedup}, disturbed)" if disturbed and any(map(str.isdigit, speedup)) else speedup
+    return f"({speedup}{DISTURBED})" if disturbed and any(map(str.isdigit, speedup)) else speedup

@@ -26,6 +26,7 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
+from galaxydit.pipelines.disturbance import DISTURBED
 from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.terminal import printable
 
@@ -66,7 +67,8 @@ def table_of(rows: Iterable[Iterable[str]], labels: Iterable[str], numbers: Iter
     columns += [Column(heading, justify="right", no_wrap=True) for heading in numbers]
     table = Table(*columns, box=SIMPLE_HEAD, padding=(0, 0, 0, 1), **options)
     for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        # Two lines keep the columns of disturbed seconds narrow.
+        table.add_row(*(Text(printable(cell).replace(DISTURBED, f",\n{DISTURBED[2:]}")) for cell in row))
     return table
 
 

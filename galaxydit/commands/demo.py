@@ -62,6 +62,8 @@ def demo(
 
 def build_table(result: "DemoResult") -> Table:
     """One row for each way to generate (plain, accelerated, half the steps), with means over the prompts."""
+    from galaxydit.pipelines.disturbance import marked
+
     headings = ["denoise\nseconds", "\nspeedup", "end to end\nseconds", "\nspeedup", "\ncompute", "PSNR\ndB", "\nSSIM"]
     has_joules = result.plain.mean("energy_per_video_joules") is not None
     headings += ["end to end\njoules"] if has_joules else []
@@ -70,7 +72,7 @@ def build_table(result: "DemoResult") -> Table:
         row = [variant.name]
         for seconds in ("denoise_seconds", "end_to_end_seconds"):
             speedup = f"{variant.speedup(result.plain, seconds):.2f}x"
-            row += [f"{variant.mean(seconds):.2f}", f"({speedup})" if result.disturbance else speedup]
+            row += [f"{variant.mean(seconds):.2f}", marked(speedup, result.disturbance)]
         psnr, ssim = variant.mean("psnr"), variant.mean("ssim")
         row += [f"{variant.mean('compute_fraction'):.0%}", "" if psnr is None else f"{psnr:.2f}"]
         row.append("" if ssim is None else f"{ssim:.3f}")
