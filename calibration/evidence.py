@@ -16,7 +16,8 @@ import numpy as np
 from galaxydit.calibration.bootstrap import draws_of, interval
 from galaxydit.calibration.costs import predicted_speedup
 from galaxydit.calibration.schedule_error import Order
-from galaxydit.calibration.verify import VerifiedPrompt
+from galaxydit.calibration.verify import VerifiedPrompt, timings_of
+from galaxydit.pipelines.disturbance import Timed, disturbance
 from galaxydit.profiles.evidence import ComparedProxy, Seconds, Verification
 from galaxydit.profiles.schema import Profile
 from galaxydit.request import PROXY, SCHEDULE
@@ -98,7 +99,12 @@ def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[Veri
         else target
         for target in profile.recipe.targets
     )
-    seconds = replace(seconds, predicted_speedup=tuple(predicted), measured_speedup=tuple(measured))
+    seconds = replace(
+        seconds,
+        predicted_speedup=tuple(predicted),
+        measured_speedup=tuple(measured),
+        disturbance=disturbance([Timed("the first timing", seconds.step * steps, 1.0), *timings_of(verified)]),
+    )
     evidence = replace(
         profile.evidence, verifications=tuple(schedule), proxy_verifications=tuple(proxy), seconds=seconds
     )

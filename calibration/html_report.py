@@ -45,6 +45,9 @@ def write_report(calibration: Calibration, folder: Path, model: str | None = Non
         f"<figcaption>{escape(text)}</figcaption></figure>"
         for path, text in draw_all(calibration, folder).items()
     )
+    seconds = profile.evidence.seconds
+    why = seconds.disturbance if seconds else ""
+    disturbed = f" Other work disturbed the seconds: {escape(why)}." if why else ""
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -54,7 +57,7 @@ def write_report(calibration: Calibration, folder: Path, model: str | None = Non
         "<h2>What a speedup costs</h2>"
         "<p>Speedup counts block evaluations; seconds are of denoising on this device. PSNR is against the plain "
         f"video of the same seed in dB, the mean over {len(verified)} held-out prompts with its 95 % interval. "
-        f"Missed by more than 5 %: {'; '.join(missed) or 'none'}.</p>"
+        f"Missed by more than 5 %: {'; '.join(missed) or 'none'}.{disturbed}</p>"
         f"{_table(target_table(profile))}"
         f"<h2>Proxies compared by videos</h2>{_table(compared_table(profile))}"
         f"<h2>Figures</h2>{pictures}"

@@ -11,6 +11,7 @@ earlier full steps: along a trajectory over the steps of one generation, between
 from itertools import zip_longest
 
 from galaxydit.calibration.redundancy import LIMITS, Redundancy
+from galaxydit.pipelines.disturbance import marked
 from galaxydit.profiles.evidence import Verification
 from galaxydit.profiles.schema import Profile
 
@@ -41,7 +42,7 @@ def target_table(profile: Profile) -> Table:
                 "PSNR, proxy": _psnr(proxy),
                 "auto": profile.target_for(schedule.speedup).policy,
                 "seconds, predicted": _text(in_theory, "{:.2f}x"),
-                "seconds, measured": _text(in_practice, "{:.2f}x"),
+                "seconds, measured": marked(_text(in_practice, "{:.2f}x"), seconds.disturbance if seconds else ""),
             }
         )
     return rows

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from diffusers import DiffusionPipeline
 
 import galaxydit
+from galaxydit.pipelines.disturbance import PLAIN, Timed
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import GenerationSettings
@@ -29,6 +30,7 @@ class VerifiedPrompt:
         psnr_db: PSNR against the plain video, which is the video without the plugin; at most 120.
         denoise_seconds, plain_seconds: denoising with the plugin and without it, in the same process.
         full_steps: indices of the steps that were computed.
+        load, shared: of the accelerated video, see `GeneratedVideo`.
     """
 
     policy: str
@@ -40,6 +42,20 @@ class VerifiedPrompt:
     denoise_seconds: float
     plain_seconds: float
     full_steps: Sequence[int] = ()
+    load: float | None = None
+    shared: bool = False
+
+
+def timings_of(rows: Sequence[VerifiedPrompt]) -> list[Timed]:
+    """The timed generations of `rows`, with the plain generation of each prompt once."""
+    plain = {(row.prompt, row.seed): Timed(PLAIN, row.plain_seconds, 1.0) for row in rows}
+    return [
+        *plain.values(),
+        *(
+            Timed(f"{row.policy} {row.speedup:g}x", row.denoise_seconds, row.compute_fraction, row.load, row.shared)
+            for row in rows
+        ),
+    ]
 
 
 def verify_target(
@@ -68,4 +84,6 @@ def verify_target(
         denoise_seconds=fast.denoise_seconds,
         plain_seconds=plain.denoise_seconds,
         full_steps=[step for step, _ in acceleration.report.computed_steps],
+        load=fast.load,
+        shared=fast.shared,
     )

@@ -16,12 +16,12 @@ import galaxydit
 from galaxydit.errors import refusal
 from galaxydit.eval.metrics import PSNR, SSIM
 from galaxydit.files import write_json
+from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import display_scale, save_video, side_by_side
 
 WARM_UP_STEPS = 3
-DISTURBED = 1.5  # times the seconds of another run for the same compute
 FILES = ("side-by-side.mp4", "baseline.mp4", "accelerated.mp4", "decisions.png", "report.json")
 
 
@@ -32,6 +32,7 @@ class DemoSample:
     compute_fraction: calls of transformer blocks / those of the plain generation; for the variant in half the
         steps, its steps / those of the plain generation.
     energy_per_video_joules: of the whole pipeline call; None without an energy counter.
+    load, shared: see `GeneratedVideo`.
     """
 
     prompt: str
@@ -42,6 +43,8 @@ class DemoSample:
     psnr: float | None = None
     ssim: float | None = None
     energy_per_video_joules: float | None = None
+    load: float | None = None
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,14 +87,16 @@ class DemoResult:
         return self.variants[0]
 
     @property
-    def is_disturbed(self) -> bool:
-        """Whether denoising seconds / `compute_fraction` differs between generations by a factor above 1.5 (DISTURBED).
-
-        Other work must then have slowed some of the generations.
-        """
-        samples = [sample for variant in self.variants for sample in variant.samples]
-        costs = [sample.denoise_seconds / sample.compute_fraction for sample in samples]
-        return max(costs) > DISTURBED * min(costs)
+    def disturbance(self) -> str:
+        """Why the seconds must not be compared (`galaxydit.pipelines.disturbance`); empty if nothing shows that."""
+        plain, accelerated, fewer = self.variants
+        return disturbance(
+            [
+                Timed(way, sample.denoise_seconds, sample.compute_fraction, sample.load, sample.shared)
+                for way, variant in ((PLAIN, plain), (accelerated.name, accelerated), (PLAIN, fewer))
+                for sample in variant.samples
+            ]
+        )
 
 
 def run_demo(
@@ -164,6 +169,8 @@ def _measure(generation: GeneratedVideo, compute_fraction: float, plain: Generat
         psnr=None if same else PSNR(generation.frames, plain.frames),
         ssim=None if same else SSIM(generation.frames, plain.frames),
         energy_per_video_joules=generation.joules,
+        load=generation.load,
+        shared=generation.shared,
     )
 
 
@@ -172,7 +179,7 @@ def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: Dif
     frames = [video.frames for video in videos]
     scale = display_scale(frames[0])
     fps = result.settings.fps
-    labels = [_label(variant, result.plain) for variant in result.variants]
+    labels = [_label(variant, result) for variant in result.variants]
     save_video(side_by_side(frames, labels, scale=scale), row, fps)
     save_video(frames[0], baseline, fps, scale=scale)
     save_video(frames[1], accelerated, fps, scale=scale)
@@ -191,14 +198,18 @@ def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: Dif
             }
             for variant in result.variants
         ],
+        "disturbance": result.disturbance,
         "reports": [report.to_dict() for report in result.reports],
     }
     write_json(report, data)
 
 
-def _label(variant: DemoVariant, plain: DemoVariant) -> str:
+def _label(variant: DemoVariant, result: DemoResult) -> str:
+    """Name, seconds or speedup, and PSNR; the compute fraction instead of seconds that must not be compared."""
     first = variant.samples[0]
-    if first.psnr is None:
-        return f"{variant.name}, {first.denoise_seconds:.1f} s"
-    speedup = plain.samples[0].denoise_seconds / first.denoise_seconds
-    return f"{variant.name}, {speedup:.2f}x, {first.psnr:.1f} dB"
+    speedup = f"{result.plain.samples[0].denoise_seconds / first.denoise_seconds:.2f}x"
+    if result.disturbance:
+        speedup = f"{first.compute_fraction:.0%} compute"
+    elif first.psnr is None:
+        speedup = f"{first.denoise_seconds:.1f} s"
+    return f"{variant.name}, {speedup}" + ("" if first.psnr is None else f", {first.psnr:.1f} dB")

@@ -29,6 +29,7 @@ from galaxydit.commands.options import RayCommand, grouped
 from galaxydit.commands.realism import realism
 from galaxydit.commands.validate import validate
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.terminal import printable
 
 app = typer.Typer(
@@ -90,9 +91,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), heeding_interrupts():
             warnings.showwarning = _show_each_once()
             app(list(arguments))
+    except KeyboardInterrupt:
+        say("stopped")
+        sys.exit(130)
     except (ValueError, OSError) as error:  # how this project refuses input, files and unreachable hubs
         if "--debug" in arguments:
             raise

@@ -6,9 +6,11 @@ owner of a reading is the accelerated pipeline that took the reading.
 """
 
 import logging
+import math
 import threading
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -33,13 +35,15 @@ class Energy:
             of several ranks, because any of them may decode.
         devices: the joules of `denoise` by device ("cuda:0"), or by rank ("rank 0") where several ranks compute one
             video; empty while `denoise` is None.
-        shared: text on other work whose joules are included; empty if none is known.
+        note: text on other work whose joules are included, or on a reading that failed; empty if none is known.
+        is_shared: whether another process used a device at the start or the end of the call.
     """
 
     denoise: float | None
     end_to_end: float | None
     devices: Mapping[str, float]
-    shared: str = ""
+    note: str = ""
+    is_shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,16 @@ class Reading:
         other_owner: number of the newest reading at which the owner changed (see `Meter.read`). If it rises between two
             readings of one owner, another owner used the device in between.
         other_processes: whether another process was using the device.
+        failed: number of the newest reading that failed, perhaps this one; 0 if none has.
+        failure: text of that failure; empty if none has.
     """
 
     joules: float
     number: int
     other_owner: int
     other_processes: bool
+    failed: int = 0
+    failure: str = ""
 
 
 class Meter:
@@ -74,24 +82,36 @@ class Meter:
         self._lock = threading.Lock()
         self._joules, self._number, self._other_owner = 0.0, 0, 0
         self._owner: object = None
+        self._failed, self._failure = 0, ""
         self._begin()
 
     def read(self, owner: object = None) -> Reading:
-        """The joules since the meter was opened. The caller synchronises the device first.
+        """The joules since the meter was opened. The caller synchronises the device first. Never raises: a reading that
+        fails says so (`Reading.failed`).
 
         `owner` identifies the accelerated pipeline that reads; None names no owner. If readings of two owners
         alternate, both used the device at once, and `Reading.other_owner` rises.
         """
         with self._lock:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # zeus warns of windows below the counter's period, which read 0
-                window = self._monitor.end_window(self.WINDOW, sync_execution=False)
-            self._begin()
-            self._joules += window.total_energy + sum((window.cpu_energy or {}).values())
             self._number += 1
+            is_shared = False
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # zeus warns of windows below the counter's period, which read 0
+                    window = self._monitor.end_window(self.WINDOW, sync_execution=False)
+                self._begin()
+                self._joules += window.total_energy + sum((window.cpu_energy or {}).values())
+                is_shared = self._is_shared()
+            except Exception as error:  # whatever zeus, NVML and RAPL raise: the video does not depend on its joules
+                text = _unreadable(self.name, error)
+                if text != self._failure:
+                    logger.warning("joules are missing: %s", text)
+                self._failed, self._failure = self._number, text
+                with suppress(Exception):
+                    self._begin()
             if owner is not None and owner != self._owner:
                 self._owner, self._other_owner = owner, self._number
-            return Reading(self._joules, self._number, self._other_owner, self._is_shared())
+            return Reading(self._joules, self._number, self._other_owner, is_shared, self._failed, self._failure)
 
     def _begin(self) -> None:
         self._monitor.begin_window(self.WINDOW, sync_execution=False, restart=True)
@@ -105,10 +125,9 @@ class Meter:
             return False
         import pynvml
 
-        try:
+        with suppress(pynvml.NVMLError):
             return any(len(pynvml.nvmlDeviceGetComputeRunningProcesses(handle)) > 1 for handle in handles)
-        except pynvml.NVMLError:
-            return False
+        return False
 
 
 def meter_of(device: torch.device, *, cpu: bool = False) -> Meter | str:
@@ -138,7 +157,6 @@ def _open(device: torch.device, cpu: bool) -> Meter | str:
     try:
         from zeus.device import get_cpus, get_gpus
         from zeus.device.cpu.common import ZeusCPUInitError, ZeusCPUNoPermissionError
-        from zeus.exception import ZeusBaseError
         from zeus.monitor import ZeusMonitor
     except ImportError:
         return INSTALL
@@ -154,8 +172,12 @@ def _open(device: torch.device, cpu: bool) -> Meter | str:
         return "the CPU's RAPL counter may only be read by root"
     except ZeusCPUInitError:
         return "the machine shows no RAPL counter of its CPU (/sys/class/powercap/intel-rapl)"
-    except (ZeusBaseError, RuntimeError, OSError, LookupError) as error:
-        return " ".join(f"the counter of {device} cannot be read: {error}".split())
+    except Exception as error:  # whatever zeus, NVML and RAPL raise
+        return _unreadable(str(device), error)
+
+
+def _unreadable(device: str, error: Exception) -> str:
+    return " ".join(f"the counter of {device} cannot be read: {type(error).__name__}: {error}".split())
 
 
 def read(device: torch.device, owner: object = None, *, cpu: bool = False) -> Reading | None:
@@ -168,12 +190,18 @@ def read(device: torch.device, owner: object = None, *, cpu: bool = False) -> Re
 
 
 def difference(before: Reading | None, after: Reading | None) -> float | None:
-    """Joules between two readings; None without a counter."""
-    return None if before is None or after is None else after.joules - before.joules
+    """Joules between two readings; nan if a reading from the first to the last failed, None without a counter."""
+    if before is None or after is None:
+        return None
+    return math.nan if after.failed >= before.number else after.joules - before.joules
 
 
-def shared_between(before: Reading, after: Reading) -> str:
-    """Text on other work on the device between two readings of one accelerated pipeline; empty if none is known."""
+def note_between(before: Reading, after: Reading) -> str:
+    """Text on a failed reading or on other work on the device between two readings of one accelerated pipeline; empty
+    if none is known.
+    """
+    if after.failed >= before.number:
+        return after.failure
     if after.other_owner > before.number:
         return SHARED_GENERATION
     return SHARED_PROCESS if before.other_processes or after.other_processes else ""
@@ -183,13 +211,14 @@ def by_rank(group: Any | None, joules: float | None, device: torch.device) -> di
     """Joules by rank ("rank 0") of a process group, or, without a group, by the name of `device` ("cuda:0"); None if
     those of any rank are unknown.
 
-    `joules` are those of this process, on `device`; None without a counter. Each rank of the group has to call this
+    `joules` are those of this process, on `device`; None or nan if unknown. Each rank of the group has to call this
     function.
     """
+    joules = math.nan if joules is None else joules
     if group is None:
-        return None if joules is None else {str(device): joules}
+        return None if math.isnan(joules) else {str(device): joules}
     ranks = torch.zeros(distributed.get_world_size(group), dtype=torch.float64, device=device)
-    ranks[distributed.get_rank(group)] = float("nan") if joules is None else joules
+    ranks[distributed.get_rank(group)] = joules
     distributed.all_reduce(ranks, group=group)
     values = ranks.tolist()
     return None if any(value != value for value in values) else {f"rank {n}": joules for n, joules in enumerate(values)}
@@ -210,10 +239,12 @@ def energy_between(
     the video; None without such a group.
     """
     devices, whole = by_rank(group, difference(first, last), device), by_rank(group, difference(before, after), device)
-    if devices is None or whole is None or before is None or after is None:
+    if before is None or after is None:
         return None
-    shared = SHARED_PROCESS if before.other_processes or after.other_processes else ""
-    return Energy(sum(devices.values()), sum(whole.values()), devices, shared)
+    if devices is None or whole is None:
+        return Energy(None, None, {}, after.failure) if after.failed >= before.number else None
+    shared = before.other_processes or after.other_processes
+    return Energy(sum(devices.values()), sum(whole.values()), devices, SHARED_PROCESS if shared else "", shared)
 
 
 @dataclass
@@ -223,11 +254,12 @@ class EnergyWindow:
     Attributes:
         device: the device that computes the transformer.
         owner: identifies the accelerated pipeline, see `Meter.read`.
-        text: joules of the text encoders before the first transformer call; None or 0 without a counter.
+        text: joules of the text encoders before the first transformer call; nan if a reading failed, None or 0 without
+            a counter.
         started: reading at the first transformer call; None without a counter.
         decoded: reading after the newest decoding; None before the first decoding and without a counter.
         devices: joules of denoising, by device or rank; None before the end of denoising and without a counter.
-        shared: text on other work on the device since `started`; empty if none is known.
+        note: text on other work on the device or a failed reading since `started`; empty if none is known.
         is_distributed: whether several ranks compute the video.
     """
 
@@ -237,7 +269,7 @@ class EnergyWindow:
     started: Reading | None
     decoded: Reading | None = None
     devices: dict[str, float] | None = None
-    shared: str = ""
+    note: str = ""
     is_distributed: bool = False
 
     @classmethod
@@ -261,7 +293,7 @@ class EnergyWindow:
 
     def _note(self, now: Reading | None) -> None:
         if self.started is not None and now is not None:
-            self.shared = self.shared or shared_between(self.started, now)
+            self.note = self.note or note_between(self.started, now)
 
     def energy(self) -> Energy | None:
         """The joules up to the newest reading; None without a counter at the first transformer call.
@@ -275,4 +307,6 @@ class EnergyWindow:
         denoise = None if self.devices is None else sum(self.devices.values())
         whole = None if self.is_distributed else difference(self.started, self.decoded)
         whole = None if whole is None else whole + (self.text or 0.0)
-        return Energy(denoise, whole, self.devices or {}, self.shared)
+        if whole is not None and math.isnan(whole):
+            return Energy(denoise, None, self.devices or {}, self.note or self.started.failure)
+        return Energy(denoise, whole, self.devices or {}, self.note)

@@ -1,11 +1,15 @@
 """Errors and warnings of the plugin, and the checks that raise them in one form."""
 
+import logging
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
+
+logger = logging.getLogger(__name__)
 
 
 class GalaxyDiTError(ValueError):
@@ -71,6 +75,18 @@ def refusal(field: str, value: Any, expected: str, cure: str) -> GalaxyDiTError:
     shown = shown if len(shown) <= 160 else f"{shown[:60]}...{shown[-60:]}"
     problem = f"{field}={shown} is not allowed: expected {expected}"
     return GalaxyDiTError(problem, cure, field=field, value=value, expected=expected)
+
+
+@contextmanager
+def noted(failures: dict[str, str], name: str) -> Iterator[None]:
+    """A context for a by-product, such as a measurement of a finished video: an exception of the block becomes the
+    text `failures[name]` and a logged warning.
+    """
+    try:
+        yield
+    except Exception as error:
+        failures[name] = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        logger.warning("%s is missing: %s", name, failures[name])
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:

@@ -172,8 +172,8 @@ class Report:
         lines += ["Steps were computed because of:"] if reasons else []
         lines += [f"  - {reason.value} ({count} step{'s' * (count > 1)})" for reason, count in reasons.most_common()]
         lines += guard_lines(self.guard)
-        shared = [self.energy_joules.shared] if self.energy_joules and self.energy_joules.shared else []
-        return "\n".join([*lines, *(f"Note: {note}." for note in (*self.notes, *shared))])
+        joules = [self.energy_joules.note] if self.energy_joules and self.energy_joules.note else []
+        return "\n".join([*lines, *(f"Note: {note}." for note in (*self.notes, *joules))])
 
     def plot(self, path: str | Path | IO[bytes]) -> None:
         """Draw the decisions over the steps to an image file, which is given by its path or as an open binary file.

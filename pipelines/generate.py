@@ -17,6 +17,7 @@ from galaxydit.context_parallel import token_group
 from galaxydit.energy import Energy, Reading, energy_between, meter_of, read
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import COMPONENTS, transformers_of
+from galaxydit.pipelines.disturbance import load_per_core
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.published_models import own_settings
 from galaxydit.pipelines.settings import GenerationSettings
@@ -39,6 +40,7 @@ class GeneratedVideo:
     energy: joules of denoising and of the whole call, over all ranks that share the video; None without an energy
         counter.
     sound: of the video; None if the pipeline makes none.
+    load: `load_per_core` at the end of the call.
     """
 
     prompt: str
@@ -50,6 +52,12 @@ class GeneratedVideo:
     denoise_seconds: float
     energy: Energy | None = None
     sound: Sound | None = None
+    load: float | None = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether another process is known to have used the device."""
+        return self.energy is not None and self.energy.is_shared
 
     @property
     def denoise_joules(self) -> float | None:
@@ -125,6 +133,7 @@ def generate(
         latents=clock.latents.detach().float().cpu(),
         end_to_end_seconds=end - start,
         denoise_seconds=clock.last_step - clock.first_call,
+        load=load_per_core(),
         energy=energy_between(before, clock.first_reading, clock.last_reading, after, clock.device, ranks),
         sound=sound_of(pipe, output) if decode else None,
     )

@@ -1,6 +1,7 @@
 """Find a video pipeline by name, folder or hub id and load it, unchanged, with diffusers."""
 
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -14,11 +15,16 @@ from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, Repo
 
 from galaxydit.errors import GalaxyDiTError, check_choice, refusal
 from galaxydit.pipelines.generate import is_out_of_memory
+from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.model_names import INDEX, local_folder
 from galaxydit.pipelines.published_models import CHECKPOINTS
 from galaxydit.pipelines.settings import Offload
 
+logger = logging.getLogger(__name__)
+WEIGHTS = (".safetensors", ".bin")
 
+
+@heeding_interrupts()
 def load_pipeline(
     name_or_path: str | Path,
     *,
@@ -63,8 +69,13 @@ def load_pipeline(
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     default_dtype = torch.get_default_dtype()
     try:
-        _refuse_hub_kernels(folder or Path(DiffusionPipeline.download(source, revision=revision)))
-        pipe = DiffusionPipeline.from_pretrained(source, dtype=dtypes, revision=revision)
+        files = folder or _download(source, revision)
+        _refuse_hub_kernels(files)
+        given = {"dtype": dtypes, "revision": revision}
+        if variant := _variant(files):
+            logger.warning("%s has its weights in %s alone, so these are loaded", name, variant)
+            given["variant"] = variant
+        pipe = DiffusionPipeline.from_pretrained(source, **given)
         if checkpoint is not None and (shift := checkpoint.settings.flow_shift) is not None:
             pipe.scheduler = UniPCMultistepScheduler.from_config(pipe.scheduler.config, flow_shift=shift)
         _place(pipe, device, offload)
@@ -84,6 +95,27 @@ def load_pipeline(
     finally:
         torch.set_default_dtype(default_dtype)  # diffusers leaves another where it fails within a model
     return pipe
+
+
+def _download(source: str, revision: str | None) -> Path:
+    """Download a hub model, and return its local folder; weights in fp16 only where the hub has no others."""
+    folder = Path(DiffusionPipeline.download(source, revision=revision))
+    if any(any(folder.glob(f"*/*{suffix}")) for suffix in WEIGHTS):
+        return folder
+    return Path(DiffusionPipeline.download(source, revision=revision, variant="fp16"))
+
+
+def _variant(folder: Path) -> str | None:
+    """The variant, such as "fp16", in which alone `folder` has the weights of a component; None if it has plain ones.
+
+    A variant stands in the names of files, as in "model.fp16.safetensors" and "model.fp16-00001-of-00002.safetensors".
+    """
+    for component in sorted(path for path in folder.iterdir() if path.is_dir()):
+        names = [path.name.split(".") for path in component.iterdir() if path.suffix in WEIGHTS]
+        variants = {parts[1].partition("-")[0] if len(parts) > 2 else "" for parts in names}
+        if variants and "" not in variants:
+            return min(variants)
+    return None
 
 
 def _place(pipe: DiffusionPipeline, device: torch.device, offload: Offload) -> None:

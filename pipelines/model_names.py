@@ -11,6 +11,7 @@ from galaxydit.pipelines.published_models import CHECKPOINTS
 
 EMBEDDED = {"wan-tiny": Path(__file__).parent / "wan_tiny" / "weights"}
 INDEX = "model_index.json"
+SINGLE_FILES = (".safetensors", ".gguf", ".ckpt", ".bin", ".pt", ".pth")
 
 
 def local_folder(name: str) -> Path | None:
@@ -23,6 +24,12 @@ def local_folder(name: str) -> Path | None:
         folder, what = EMBEDDED[name], f"the weights of {name}, which belong to this package"
     elif name and Path(name).is_dir():
         folder, what = Path(name), f"model {name!r}"
+    elif Path(name).suffix in SINGLE_FILES:
+        expected = "a folder of a whole pipeline, because one file holds the weights of a component alone"
+        cure = (
+            "load the file with from_single_file of its diffusers class (in Python), pass the model to the pipeline's "
+        )
+        raise refusal("model", name, expected, cure + "from_pretrained, and write a folder with save_pretrained")
     elif name in CHECKPOINTS or re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
         return None
     else:

@@ -10,7 +10,7 @@ from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanPipeline, Wa
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.wan_tiny.tools import build
 
-pytest_plugins = ("simulated_gpu",)
+pytest_plugins = ("simulated_gpu", "fake_clock")
 
 # Tiny matrices: handing them to a second thread costs more than it saves, and slows other processes down.
 torch.set_num_threads(1)

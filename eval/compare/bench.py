@@ -91,6 +91,7 @@ class Sample:
         bytes_held: most bytes of the tensors that the method kept; None if the method does not expose them.
         energy_per_video_joules, plain_energy_per_video_joules: of the whole pipeline call, with the method and of the
             plain generation; None without an energy counter.
+        load, shared: of the generation with the method, see `GeneratedVideo`.
     """
 
     compute_fraction: float
@@ -103,6 +104,8 @@ class Sample:
     bytes_held: int | None
     energy_per_video_joules: float | None = None
     plain_energy_per_video_joules: float | None = None
+    load: float | None = None
+    shared: bool = False
 
 
 @dataclass(eq=False)
@@ -168,6 +171,8 @@ class SampleMaker(Maker):
             bytes_held=counter.bytes_held,
             energy_per_video_joules=video.joules,
             plain_energy_per_video_joules=plain.joules,
+            load=video.load,
+            shared=video.shared,
         )
         files = {VIDEO: encode_video(video.frames, self.settings.fps, lossless=True)} if data["keeps_video"] else {}
         return Output(asdict(sample), files)

@@ -17,6 +17,7 @@ from galaxydit.calibration.bootstrap import interval
 from galaxydit.eval.compare.bench import Sample
 from galaxydit.eval.compare.registry import ABLATION, OWN, source_of
 from galaxydit.eval.compare.tune import pareto_front
+from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
 from galaxydit.pipelines.psnr import HIGHEST_PSNR
 
 SAME_SPEEDUP = 1e-4  # relative; counts of operations are rounded
@@ -36,6 +37,7 @@ class Row:
         n: number of samples.
         energy_per_video_joules: mean over samples; None if a sample was measured without an energy counter.
         psnr_of_prompt: mean over seeds for each prompt, dB, in the order of the prompts.
+        disturbance: why the seconds must not be compared; empty if nothing shows that.
     """
 
     method: str
@@ -52,6 +54,7 @@ class Row:
     n: int
     psnr_of_prompt: tuple[float, ...]
     energy_per_video_joules: float | None = None
+    disturbance: str = ""
 
     @property
     def compute_speedup(self) -> float:
@@ -80,6 +83,7 @@ class AtSpeedup:
             plugin, or two of its ablations, are compared only if no other method reaches the speedup. `best_other`,
             `ahead`, `ahead_low` and `ahead_high` are None if no other method, or not even this one, reaches the
             speedup.
+        disturbance: that of the rows of `settings`; empty if nothing disturbed their seconds.
     """
 
     method: str
@@ -95,6 +99,7 @@ class AtSpeedup:
     ahead_low: float | None = None
     ahead_high: float | None = None
     best_other: str | None = None
+    disturbance: str = ""
 
 
 def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[Sample], seeds: int) -> Row:
@@ -118,6 +123,12 @@ def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[Sample]
         n=len(samples),
         psnr_of_prompt=tuple(fmean(psnrs[first : first + seeds]) for first in range(0, len(psnrs), seeds)),
         energy_per_video_joules=fmean(joules) if len(joules) == len(samples) else None,
+        disturbance=disturbance(
+            [
+                *(Timed(PLAIN, sample.plain_denoise_seconds, 1.0) for sample in samples),
+                *(Timed(method, s.denoise_seconds, s.compute_fraction, s.load, s.shared) for s in samples),
+            ]
+        ),
     )
 
 
@@ -159,6 +170,7 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
         ssim=between(left.ssim_mean, right.ssim_mean),
         denoise_speedup=between(left.denoise_speedup, right.denoise_speedup),
         psnr_of_prompt=prompts,
+        disturbance=left.disturbance or right.disturbance,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from galaxydit.eval.compare.comparison import Comparison
 from galaxydit.eval.compare.equal_compute import AtSpeedup, Row
 from galaxydit.eval.markdown import table
+from galaxydit.pipelines.disturbance import marked
 
 DASH = "-"
 LABELS = ("method", "setting", "settings (their speedup)")
@@ -63,7 +64,7 @@ def scores(row: AtSpeedup) -> tuple[str, ...]:
         number(row.ssim, ".4f"),
         number(row.ahead, "+.2f"),
         f"{number(row.ahead_low, '+.2f')} to {number(row.ahead_high, '+.2f')}",
-        f"{number(row.denoise_speedup, '.2f')}x",
+        marked(f"{number(row.denoise_speedup, '.2f')}x", row.disturbance),
     )
 
 
@@ -93,7 +94,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {  # of the table of all scored setti
     "compute": lambda row: f"{row.compute_fraction:.3f}",
     "speedup by compute": lambda row: f"{row.compute_speedup:.2f}x",
     "denoise s": lambda row: f"{row.denoise_seconds:.2f}",
-    "speedup": lambda row: f"{row.denoise_speedup:.2f}x",
+    "speedup": lambda row: marked(f"{row.denoise_speedup:.2f}x", row.disturbance),
     "end to end s": lambda row: f"{row.end_to_end_seconds:.2f}",
     "PSNR dB": lambda row: f"{row.psnr_mean:.2f}",
     "worst": lambda row: f"{row.psnr_min:.2f}",

@@ -37,7 +37,8 @@ def _check_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
 Text = Annotated[str, StringConstraints(pattern=r"\S")]
 Count = Annotated[int, Ge(1)]
 Seed = Annotated[int, Interval(ge=0, le=2**63 - 1)]
-Texts = Annotated[tuple[Text, ...], Len(1), AfterValidator(_check_distinct)]
+Names = Annotated[tuple[Text, ...], AfterValidator(_check_distinct)]
+Texts = Annotated[Names, Len(1)]
 Seeds = Annotated[tuple[Seed, ...], Len(1), AfterValidator(_check_distinct)]
 
 
@@ -76,7 +77,8 @@ class Job:
         steps, guidance, guidance_2, flow_shift, negative_prompt, height, width, frames, fps: settings of every video;
             None takes the value that the model's authors recommend, and the aspect ratio of an image or video.
         seeds: seeds of every prompt. If None, sample j of prompt i has the seed `seed` + i * `samples` + j.
-        metrics: names of the metrics to measure; None measures all that are installed and suit the video.
+        metrics: names of the metrics to measure; None measures all that are installed and suit the video. Empty only
+            without the baseline.
         video: encoding of the mp4 files; "lossless" keeps every RGB level.
         baseline: whether `variants` begins with the baseline, `PLAIN`.
         prompts: texts, or JSON objects that also name images and videos (pipelines/inputs.py).
@@ -104,7 +106,7 @@ class Job:
     samples: Count = 1
     seed: Seed = 0
     baseline: bool = True
-    metrics: Texts | None = None
+    metrics: Names | None = None
     video: Literal["h264", "lossless"] = "h264"
     prompts: tuple[str, ...]
     variants: tuple[Variant, ...] = (PLAIN,)

@@ -139,6 +139,9 @@ def job_of(data: dict[str, Any], folder: Path) -> Job:
 
 
 def _check_metrics(job: Job) -> None:
+    if job.metrics == () and job.baseline:
+        expected = "at least one metric, because the baseline is there to compare with"
+        raise refusal("metrics", [], expected, "name metrics, or set baseline = false")
     if job.metrics is not None:
         from galaxydit.eval.metrics import select
 

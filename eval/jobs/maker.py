@@ -7,7 +7,7 @@ and variant, or the calibration of a method (see job.py).
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 
 import galaxydit
 from galaxydit.calibration.provenance import device_name, package_versions
-from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.errors import GalaxyDiTError, noted, refusal
 from galaxydit.eval.compare.bench import Workload
 from galaxydit.eval.compare.compute_counter import measure_parts
 from galaxydit.eval.compare.plan import Case
@@ -53,12 +53,14 @@ class Generated:
         the baseline's.
     operations: counted floating-point operations of the transformer's blocks; 0 if not counted.
     report: `Report.to_dict()` of the plugin, None for every other method.
+    failures: by name of a by-product that raised, the error.
     """
 
     video: GeneratedVideo
     compute_fraction: float | None = None
     operations: float = 0.0
     report: Mapping[str, Any] | None = None
+    failures: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,23 +147,30 @@ class VideoMaker(Maker):
         watching = recording(self.workload.pipe) if keeps_input else nullcontext([])
         with watching as inputs:
             made = self._generate(unit)
-        video, compute_fraction = made.video, made.compute_fraction
+        video, compute_fraction, failures = made.video, made.compute_fraction, dict(made.failures)
         if compute_fraction is None and baseline is not None and baseline.operations:
             compute_fraction = made.operations / baseline.operations
         fps = self.workload.settings.fps
-        files = {
-            VIDEO: encode_video(video.frames, fps, lossless=self.job.video == "lossless", sound=video.sound),
-            THUMBNAIL: encode_thumbnail(video.frames[0]),
-        }
+        is_lossless = self.job.video == "lossless"
+        files = {VIDEO: encode_video(video.frames, fps, lossless=is_lossless, sound=video.sound)}
+        with noted(failures, THUMBNAIL):
+            files[THUMBNAIL] = encode_thumbnail(video.frames[0])
         if is_baseline:
             self._baseline = Baseline(unit.id, video.frames, made.operations)
         if keeps_input:
-            files[DECODER_INPUT] = to_bytes(inputs[0])
-        metrics = [METRICS[name] for name in self.job.metrics or METRICS]
+            with noted(failures, DECODER_INPUT):
+                files[DECODER_INPUT] = to_bytes(inputs[0])
+        metrics = [METRICS[name] for name in (METRICS if self.job.metrics is None else self.job.metrics)]
         if not self.job.baseline:
             metrics = [metric for metric in metrics if not metric.needs_reference]
         reference = None if baseline is None else baseline.frames
-        values, skipped = measure(video.frames, reference, unit.data["prompt"], metrics)
+        values, skipped, raised = measure(video.frames, reference, unit.data["prompt"], metrics)
+        versions: dict[str, str] = {}
+        with noted(failures, "versions"):
+            versions = package_versions()
+        device = ""
+        with noted(failures, "device"):
+            device = device_name(self.workload.pipe)
         result = VideoResult(
             frames_sha256=hash_frames(video.frames),
             shape=tuple(video.frames.shape),
@@ -172,12 +181,15 @@ class VideoMaker(Maker):
             denoise_joules=video.denoise_joules,
             energy_per_video_joules=video.joules,
             avg_power_watts=video.watts,
-            energy_note="" if video.energy is None else video.energy.shared,
+            energy_note="" if video.energy is None else video.energy.note,
+            load=video.load,
+            shared=video.shared,
             report=made.report,
             metrics=values,
             skipped=skipped,
-            versions=package_versions(),
-            device=device_name(self.workload.pipe),
+            failures=failures | raised,
+            versions=versions,
+            device=device,
             block_operations=made.operations or None,
         )
         return Output(to_plain(result), files)
@@ -188,7 +200,11 @@ class VideoMaker(Maker):
         if variant.method == PLUGIN:
             with galaxydit.accelerate(pipe, **variant.options) as acceleration:
                 video = generate(pipe, case.prompt, settings, case.seed)
-            return Generated(video, acceleration.report.compute_fraction, report=acceleration.report.to_dict())
+            report: dict[str, Any] = {}
+            failures: dict[str, str] = {}
+            with noted(failures, "report"):
+                report = acceleration.report.to_dict()
+            return Generated(video, report.get("compute_fraction"), report=report or None, failures=failures)
         if variant.method == BASELINE:
             video, counter = self.workload.run_plain(case)
             return Generated(video, 1.0, counter.flops)

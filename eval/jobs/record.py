@@ -39,10 +39,12 @@ class VideoResult:
         denoise_joules, energy_per_video_joules: of denoising and of the whole call, over all devices; None without an
             energy counter.
         avg_power_watts: of the whole call, over all devices; None without an energy counter.
-        energy_note: other work on the device whose joules count too; empty if none is known.
+        energy_note: other work on the device whose joules count too, or a failed reading; empty if none is known.
+        load, shared: processes for each core and other work on the device, see `GeneratedVideo`.
         report: the plugin's report with its decision at each call, `Report.to_dict()`; None for every other method.
         metrics: values by name of the metric, in its unit; a value may be infinite, and nan where undefined.
-        skipped: by name of a metric without a value, the reason.
+        skipped: by name of a metric that does not suit the video, the reason.
+        failures: by name of a metric, a file or another by-product that raised, the error.
         versions: versions of packages, by name.
         block_operations: floating-point operations of the transformer's blocks; None for the plugin, and in a job
             without methods of `galaxydit compare`.
@@ -60,9 +62,12 @@ class VideoResult:
     energy_per_video_joules: float | None = None
     avg_power_watts: float | None = None
     energy_note: str = ""
+    load: float | None = None
+    shared: bool = False
     report: Mapping[str, Any] | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     device: str = ""
     block_operations: float | None = None

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from galaxydit.errors import refusal
+from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
 
 KIND = "galaxydit latency"
 FORMAT = 1
@@ -71,11 +72,14 @@ def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
         compute_fraction: block evaluations of a trajectory / those of a plain trajectory, counted.
         speedup: denoise_seconds of the plain method / of this method, both eager or both compiled.
         efficiency: speedup x compute_fraction; 1 if only blocks cost time.
+        disturbance: why the seconds of the eager, or of the compiled, methods must not be compared; empty if nothing
+            shows that.
         energy_joules: joules of a trajectory, median; None without an energy counter.
         avg_power_watts: energy_joules / denoise_seconds; None without an energy counter.
     """
     by_name = {(sample.method, sample.compiled): sample for sample in samples}
     unmeasured = Samples("", False)
+    disturbed = {compiled: _disturbance([s for s in samples if s.compiled == compiled]) for compiled in (False, True)}
     rows = []
     for sample in samples:
         plain = by_name.get(("plain", sample.compiled), unmeasured)
@@ -93,11 +97,23 @@ def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
             "compute_fraction": fraction,
             "speedup": speedup,
             "efficiency": speedup * fraction if speedup and fraction else None,
+            "disturbance": disturbed[sample.compiled],
             "energy_joules": joules,
             "avg_power_watts": joules / seconds if joules is not None and seconds else None,
         }
         rows.append({name: getattr(sample, name) for name in KEPT} | row)
     return rows
+
+
+def _disturbance(samples: Sequence[Samples]) -> str:
+    whole = next((sample.blocks for sample in samples if sample.method == "plain"), 0)
+    return disturbance(
+        [
+            Timed(PLAIN if each.method == "plain" else each.method, seconds, each.blocks / whole if whole else None)
+            for each in samples
+            for seconds in each.whole_seconds
+        ]
+    )
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ thresholds mean nothing on random weights. eval/README.md describes the measurem
 """
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -104,7 +105,7 @@ class LatencyRun:
         for step, milliseconds in enumerate(timing.milliseconds):
             (sample.full_ms if step in full else sample.reused_ms).append(milliseconds)
         sample.whole_seconds.append(sum(timing.milliseconds) / 1000)
-        sample.joules += [] if timing.joules is None else [timing.joules]
+        sample.joules += [] if timing.joules is None or math.isnan(timing.joules) else [timing.joules]
         sample.peak_bytes, sample.bytes_held = timing.peak_bytes, timing.bytes_held
 
     def _build(self, method: str, compiled: bool, inputs: Inputs | None = None) -> TimedTrajectory:

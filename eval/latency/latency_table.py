@@ -5,6 +5,7 @@ from typing import Any
 
 from galaxydit.eval.cost.cost_rows import MEASURED, PREDICTED, Columns
 from galaxydit.eval.markdown import table
+from galaxydit.pipelines.disturbance import marked
 
 COLUMNS: Columns = {
     "full ms": ("full_ms", 1, "{:.2f}"),
@@ -42,6 +43,8 @@ def caption(data: dict[str, Any]) -> str:
     for row in data["rows"]:
         if row["note"]:
             text += f" {label(row['method'], row['compiled'])} failed: {row['note']}."
+    for why in dict.fromkeys(filter(None, (row.get("disturbance") for row in data["rows"]))):
+        text += f" Other work disturbed the run, so do not compare its seconds: {why}."
     if not data["finished"]:
         text += " The run ended early: what is missing was not measured."
     return text
@@ -61,6 +64,8 @@ def columns_of(rows: Sequence[Mapping[str, Any]], *, quartiles: bool) -> dict[st
     columns = {"method": [label(row["method"], row["compiled"]) for row in rows]}
     for heading, (field, unit, form) in COLUMNS.items():
         cells = [_cell(row.get(field), unit, form, quartiles) for row in rows]
+        if field == "speedup":
+            cells = [marked(cell, row.get("disturbance", "")) for cell, row in zip(cells, rows, strict=True)]
         if any(cells) and (quartiles or heading not in LEFT_OUT):
             columns[heading] = cells
     return columns

@@ -41,7 +41,7 @@ class Timing:
     Attributes:
         peak_bytes: peak memory of the device, weights included; None on a CPU.
         bytes_held: bytes that the method keeps between steps; None if neither the method nor a GPU tells them.
-        joules: energy of the device in the run; None without an energy counter.
+        joules: energy of the device in the run; nan if a reading failed, None without an energy counter.
     """
 
     milliseconds: list[float]

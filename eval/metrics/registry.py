@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from galaxydit.errors import did_you_mean, refusal
+from galaxydit.errors import did_you_mean, noted, refusal
 from galaxydit.eval.metrics.caption import CAPTION_COLOURS, CAPTION_MOTIONS
 from galaxydit.eval.metrics.flicker import TEMPORAL_FLICKERING
 from galaxydit.eval.metrics.metric import Metric, Video
@@ -34,20 +34,24 @@ def select(names: Sequence[str]) -> tuple[Metric, ...]:
 
 def measure(
     video: Video, reference: Video | None, prompt: str, metrics: Sequence[Metric] = tuple(METRICS.values())
-) -> tuple[dict[str, float], dict[str, str]]:
-    """The values of the metrics that suit this video, and the reason why each other metric has no value, both by name.
+) -> tuple[dict[str, float], dict[str, str], dict[str, str]]:
+    """The values of the metrics that suit this video, the reasons why others do not suit it, and the errors of those
+    that raised, each by name.
 
     `reference` is the video of the same prompt and seed without acceleration; None if `video` is that one. Raises
-    ValueError if the shapes of both differ, or if values lie outside the range of a video.
+    ValueError if values of `video` lie outside the range of a video.
     """
     check_frames(video, "video")
-    values, skipped = {}, {}
+    values: dict[str, float] = {}
+    skipped: dict[str, str] = {}
+    failures: dict[str, str] = {}
     for metric in metrics:
-        reason = metric.missing() or metric.refusal(video.shape, prompt)
-        if metric.needs_reference and reference is None:
-            reason = "it compares with the baseline, which this video is"
-        if reason:
-            skipped[metric.name] = reason
-        else:
-            values[metric.name] = metric.function(video, reference, prompt)
-    return values, skipped
+        with noted(failures, metric.name):
+            reason = metric.missing() or metric.refusal(video.shape, prompt)
+            if metric.needs_reference and reference is None:
+                reason = "it compares with the baseline, which this video is"
+            if reason:
+                skipped[metric.name] = reason
+            else:
+                values[metric.name] = metric.function(video, reference, prompt)
+    return values, skipped, failures

@@ -15,7 +15,7 @@ from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.benchmarks import benchmark_tables
 from galaxydit.eval.report.read_run import Run
-from galaxydit.eval.report.summary import VariantSummary, figures_of, summarise, values_of
+from galaxydit.eval.report.summary import VariantSummary, failure_lines, figures_of, summarise, values_of
 from galaxydit.pipelines.settings import GenerationSettings
 
 
@@ -26,6 +26,7 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
         "facts": pairs of name and text.
         "notes": sentences.
         "where": the argument.
+        "disturbed": whether speedups in seconds are shown in brackets.
         "figures": for each figure the fields of `Figure`, such as "key" and "title".
         "worstFirst": key of the figure by which the page first sorts the prompts, worst first, and which its plot and
             filter first show: a metric, or "compute_fraction" without one.
@@ -35,7 +36,7 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
             "steps" (text, a letter for each step: c computed, r reused, m reused in some guidance branches only), and
             one of: "video" (from `sources`) with "height" and "width"; "absent", why there is no video; "failed"
             (traceback) with "reason" and "attempts".
-        "skipped": sentences on metrics without a value.
+        "skipped": sentences on metrics without a value, and on by-products that raised.
         "benchmarks": for each of VBench and VBench-2.0 that measured the run, a table with "title", "rows" and "notes":
             points of each dimension, each group and the total, by variant (`benchmark_tables`).
 
@@ -54,6 +55,7 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
         "facts": _facts(run, devices),
         "notes": _notes(run, summaries, devices),
         "where": where,
+        "disturbed": bool(run.disturbance),
         # The first metric, or the compute fraction where nothing was measured.
         "worstFirst": next((key for key in shown if key in METRICS), "compute_fraction"),
         "figures": [asdict(figure) for figure in figures],
@@ -67,7 +69,10 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
             for index, (variant, summary) in enumerate(zip(run.job.variants, summaries, strict=True))
         ],
         "rows": _rows(run, names, sources),
-        "skipped": [f"{METRICS[name].title if name in METRICS else name}: {why}" for name, why in not_measured.items()],
+        "skipped": [
+            *(f"{METRICS[name].title if name in METRICS else name}: {why}" for name, why in not_measured.items()),
+            *failure_lines([record.failures for record in run.records]),
+        ],
         "benchmarks": benchmark_tables(run),
     }
 
@@ -124,6 +129,7 @@ def _notes(run: Run, summaries: Sequence[VariantSummary], devices: Sequence[str]
         f"{run.damaged} damaged: the same `galaxydit eval run` makes them again.": run.damaged,
         f"{alone} without a finished baseline: they have no speedup.": run.job.baseline and alone,
         "Made without a baseline: there are no speedups and no metrics against a reference.": not run.job.baseline,
+        f"Other work disturbed the run, so do not compare its seconds: {run.disturbance}.": bool(run.disturbance),
         f"Seconds come from several devices ({', '.join(devices)}): speedups mix them.": len(devices) > 1,
         f"Made with several versions of packages ({', '.join(versions)}): means mix them.": bool(versions),
     }

@@ -5,10 +5,11 @@ from functools import cached_property
 from pathlib import Path
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.jobs.job import Job
+from galaxydit.eval.jobs.job import FEWER_STEPS, Job
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import load_run
 from galaxydit.eval.report.summary import Baselines
+from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
 from galaxydit.pipelines.runs import Store
 
 
@@ -35,6 +36,18 @@ class Run:
     def baselines(self) -> Baselines:
         """The records of the units of the baseline, the plain variant, that are done, by (prompt index, seed)."""
         return {record.pair: record for record in self.records if record.variant == BASELINE and record.is_done}
+
+    @cached_property
+    def disturbance(self) -> str:
+        """Why the seconds must not be compared (`galaxydit.pipelines.disturbance`); empty if nothing shows that."""
+        return disturbance([_timed(self, record) for record in self.records if record.is_done])
+
+
+def _timed(run: Run, record: VideoRecord) -> Timed:
+    method = next(variant.method for variant in run.job.variants if variant.name == record.variant)
+    place = f"{record.device} {record.worker.rpartition(':')[0]}"
+    way = PLAIN if method in (BASELINE, FEWER_STEPS) else record.variant
+    return Timed(way, record.denoise_seconds or 0.0, record.compute_fraction, record.load, record.shared, place)
 
 
 def read_run(root: str | Path) -> Run:

@@ -6,7 +6,7 @@ its name in data, such as "psnr". An estimate (`Estimate`) is a figure's mean, w
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -100,6 +100,13 @@ def figures_of(records: Sequence[VideoRecord]) -> tuple[Figure, ...]:
             digits = 2 if metric.unit or 10 < metric.high < math.inf else 4
             figures.append(Figure(metric.name, metric.title, metric.unit, digits, metric.higher_is_better))
     return tuple(figures)
+
+
+def failure_lines(failures: Sequence[Mapping[str, str]]) -> list[str]:
+    """A sentence for each by-product, such as a metric, that raised, from `VideoResult.failures` of each video."""
+    counts = Counter(name for each in failures for name in each)
+    reasons = {name: why for each in failures for name, why in each.items()}
+    return [f"{name} failed for {count} videos: {reasons[name]}" for name, count in counts.items()]
 
 
 def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, float]:

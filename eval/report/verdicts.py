@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from galaxydit.eval.jobs.gates import LOST, TOTAL, VBENCH, WORST, Gates
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.report.read_run import Run
-from galaxydit.eval.report.summary import Figure, figures_of, summarise, values_of
+from galaxydit.eval.report.summary import SPEEDUPS, Figure, figures_of, summarise, values_of
 from galaxydit.eval.vbench.results import read_results, results_path
 
 WORST_SHOWN = 5
+SECONDS = (*SPEEDUPS, *SPEEDUPS.values())
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,11 @@ class Verdict:
 
     Attributes:
         name: of the gate, such as "worst_psnr" (`galaxydit.eval.jobs.gates` explains the names).
-        value: the variant's value; None if the run has none, which fails the gate.
+        value: the variant's value; None if the run has none or the metric raised for a video, which fails the gate.
         is_minimum: whether `limit` is the lowest allowed value, else it is the highest.
         worst: up to five videos with the worst values of the gate's figure, worst first; empty for the names that
             begin with "vbench_" or "lost_".
+        disturbance: why a gate on seconds is not judged (`Run.disturbance`); empty if it is.
     """
 
     variant: str
@@ -39,11 +41,12 @@ class Verdict:
     limit: float
     is_minimum: bool
     worst: tuple[WorstVideo, ...] = ()
+    disturbance: str = ""
 
     @property
     def holds(self) -> bool:
-        """Whether the value meets the limit."""
-        if self.value is None or math.isnan(self.value):
+        """Whether the value meets the limit; False for seconds that other work disturbed."""
+        if self.value is None or math.isnan(self.value) or self.disturbance:
             return False
         return self.value >= self.limit if self.is_minimum else self.value <= self.limit
 
@@ -56,6 +59,7 @@ def check_run(run: Run, gates: Gates) -> list[Verdict]:
     verdicts = []
     for variant in gates.variants or [each.name for each in run.job.variants if each.name != BASELINE]:
         summary = summarise(variant, run.records, run.baselines, list(figures.values()), units)
+        raised = {name for record in run.records if record.variant == variant for name in record.failures}
         limits = [(name, limit, True) for name, limit in gates.min.items()]
         limits += [(name, limit, False) for name, limit in gates.max.items()]
         for name, limit, is_minimum in limits:
@@ -64,9 +68,12 @@ def check_run(run: Run, gates: Gates) -> list[Verdict]:
                 continue
             key = name.removeprefix(WORST)
             estimate = summary.estimates.get(key)
+            if key in raised:
+                estimate = None
             value = None if estimate is None else estimate.worst if name.startswith(WORST) else estimate.mean
             worst = tuple(_worst(run, variant, figures[key])) if key in figures else ()
-            verdicts.append(Verdict(variant, name, value, limit, is_minimum, worst))
+            disturbed = run.disturbance if key in SECONDS else ""
+            verdicts.append(Verdict(variant, name, value, limit, is_minimum, worst, disturbed))
     return verdicts
 
 

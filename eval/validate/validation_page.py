@@ -18,14 +18,15 @@ from galaxydit.eval.compare.markdown import number
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.markdown import table
 from galaxydit.eval.report.read_run import Run
-from galaxydit.eval.report.summary import figures_of, summarise
+from galaxydit.eval.report.summary import SPEEDUPS, failure_lines, figures_of, summarise
 from galaxydit.eval.validate.validation_job import RUNS, checkpoint_of
+from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.model_names import INDEX
 
 AT_2X = "galaxydit-2x"
 COMPARED = ("half-the-steps", "plain-at-2x-levels", "published-list", "galaxydit-proxy-2x")
 VIDEO_FIELDS = (
-    *("unit", "prompt", "seed", "variant", "status", "reason", "compute_fraction", "metrics", "skipped"),
+    *("unit", "prompt", "seed", "variant", "status", "reason", "compute_fraction", "metrics", "skipped", "failures"),
     *("denoise_seconds", "end_to_end_seconds", "energy_per_video_joules", "energy_note", "frames_sha256"),
 )
 COLUMNS = {  # heading: figure, field of its estimate, format
@@ -55,6 +56,7 @@ def validation_data(run: Run) -> dict[str, Any]:
         "differences": for each of `COMPARED` with a prompt that is done in both, the PSNR of "galaxydit-2x" minus its
             PSNR: a mapping with "run" and "minus" (both names), "psnr" (mean difference over the prompts of both, dB),
             "low" and "high" (its 95 % interval) and "prompts" (their number).
+        "disturbance": why the seconds must not be compared; empty if nothing shows that.
         "videos": for each video, done or failed, the fields `VIDEO_FIELDS` of its `VideoRecord`: its unit, prompt,
             seed, variant (the way to generate) and status, with measurements and SHA-256 of the frames.
     """
@@ -73,6 +75,7 @@ def validation_data(run: Run) -> dict[str, Any]:
         },
         "runs": [{"run": name, "what": RUNS.get(name, "every step computed"), **_figures(run, name)} for name in names],
         "differences": [each for name in COMPARED for each in _difference(run, name)],
+        "disturbance": run.disturbance,
         "videos": [{name: getattr(record, name) for name in VIDEO_FIELDS} for record in run.records],
     }
 
@@ -111,7 +114,8 @@ def _difference(run: Run, other: str) -> Iterator[dict[str, Any]]:
     """
     done = [record for record in run.records if record.is_done]
     ours, theirs = (
-        {record.pair: record.metrics["psnr"] for record in done if record.variant == name} for name in (AT_2X, other)
+        {record.pair: record.metrics["psnr"] for record in done if record.variant == name and "psnr" in record.metrics}
+        for name in (AT_2X, other)
     )
     if pairs := [value - theirs[pair] for pair, value in ours.items() if pair in theirs]:
         low, high = interval(pairs)
@@ -128,7 +132,7 @@ def markdown(data: dict[str, Any]) -> str:
         [
             "plain" if row["run"] == BASELINE else f"`{row['run']}`",
             row["what"],
-            *(number(row["figures"].get(key, {}).get(field), form) for key, field, form in shown.values()),
+            *(_cell(data, row["figures"].get(key, {}).get(field), form, key) for key, field, form in shown.values()),
         ]
         for row in data["runs"]
     ]
@@ -140,6 +144,10 @@ def markdown(data: dict[str, Any]) -> str:
     label = "PSNR over the same prompts"
     differences = [table([label, "dB", "95 % low", "high"], pairs, labels=(label,))] if pairs else []
     return "\n\n".join([heading, _conditions(data), runs, *differences, *_notes(data)]) + "\n"
+
+
+def _cell(data: dict[str, Any], value: float | None, form: str, key: str) -> str:
+    return marked(number(value, form), data["disturbance"] if key in SPEEDUPS else "")
 
 
 def _conditions(data: dict[str, Any]) -> str:
@@ -162,16 +170,19 @@ def _notes(data: dict[str, Any]) -> Iterator[str]:
         "PSNR, SSIM and LPIPS compare decoded frames with the plain video of the same prompt and seed. "
         "The PSNR of `repeated-plain-run` is what rounding alone leaves."
     )
+    if data["disturbance"]:
+        yield f"Other work disturbed this run, so do not compare its seconds: {data['disturbance']}."
     if any(row["run"] == "published-list" for row in data["runs"]):
         row = max(load_published().step_lists, key=lambda row: len(row.steps))  # the one that the job repeats
         yield (
             f"`published-list` is {row.name!r}. Published on Wan2.1-T2V-1.3B with other prompts, at flow shift "
             f"{row.flow_shift:g}, guidance {row.guidance:g} and 50 steps: {row.psnr:.1f} dB (arXiv 2506.09045)."
         )
-    if not any("lpips" in {**video["metrics"], **video["skipped"]} for video in data["videos"]):
+    if not any("lpips" in {**video["metrics"], **video["skipped"], **video["failures"]} for video in data["videos"]):
         yield "LPIPS was not measured: its weights were not there (`pip install 'galaxydit[lpips]'`)."
     reasons = {name: why for video in data["videos"] for name, why in video["skipped"].items() if video["metrics"]}
     yield from (f"{name} was not measured: {why}" for name, why in reasons.items())
+    yield from failure_lines([video["failures"] for video in data["videos"]])
     if shared := sorted({video["energy_note"] for video in data["videos"]} - {""}):
         yield f"Joules: {'; '.join(shared)}"
     if failed := [f"- {video['unit']}: {video['reason']}" for video in data["videos"] if video["status"] == "failed"]:

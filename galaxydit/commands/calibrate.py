@@ -91,6 +91,8 @@ def calibrate(
         show_json({"profile": calibration.profile.to_dict()})
         return
     profile = calibration.profile
+    if (seconds := profile.evidence.seconds) and seconds.disturbance:
+        say(f"other work disturbed the verification, so do not trust its seconds: {seconds.disturbance}", "yellow")
     tables = ranking_table(profile)[:SHOWN_PROXIES], compared_table(profile), target_table(profile)
     show(profile.evidence.reason, calibration.chosen_order, *map(build_table, tables), *written)
 

@@ -55,6 +55,8 @@ def check(
     else:
         _show(finished, verdicts)
         text = f"{failed} of {len(verdicts)} gates failed" if failed else f"all {len(verdicts)} gates hold"
+        if why := next((verdict.disturbance for verdict in verdicts if verdict.disturbance), ""):
+            show(f"seconds are not judged, because other work disturbed the run: {why}")
         show(f"{text}; {unfinished} videos failed, damaged or not made" if unfinished else text)
     if failed or unfinished:
         raise typer.Exit(1)
@@ -113,6 +115,8 @@ def _limit(verdict: "Verdict") -> str:
 
 
 def _word(verdict: "Verdict") -> str:
+    if verdict.disturbance:
+        return "FAILS: not judged, disturbed"
     return "holds" if verdict.holds else "FAILS" if verdict.value is not None else "FAILS: not measured"
 
 
@@ -128,6 +132,7 @@ def _plain(verdict: "Verdict") -> dict[str, object]:
         "value": verdict.value if finite else None,
         "min" if verdict.is_minimum else "max": verdict.limit,
         "holds": verdict.holds,
+        "disturbance": verdict.disturbance,
         "worst": [
             {"unit": video.record.unit, "prompt": video.record.prompt, "value": video.value}
             for video in verdict.worst

@@ -26,6 +26,8 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
+from galaxydit.pipelines.disturbance import DISTURBED
+from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.terminal import printable
 
 
@@ -65,7 +67,8 @@ def table_of(rows: Iterable[Iterable[str]], labels: Iterable[str], numbers: Iter
     columns += [Column(heading, justify="right", no_wrap=True) for heading in numbers]
     table = Table(*columns, box=SIMPLE_HEAD, padding=(0, 0, 0, 1), **options)
     for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        # Two lines keep the columns of disturbed seconds narrow.
+        table.add_row(*(Text(printable(cell).replace(DISTURBED, f",\n{DISTURBED[2:]}")) for cell in row))
     return table
 
 
@@ -101,7 +104,8 @@ def resumable(how_far: Callable[[], str]) -> Iterator[None]:
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield
+        with heeding_interrupts():
+            yield
     except KeyboardInterrupt:
         say(f"stopped, {how_far()}; the same command goes on")
         raise typer.Exit(128 + received) from None

@@ -3,6 +3,7 @@
 `request` is the group of options that are arguments of `galaxydit.accelerate`, such as the speedup.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,8 +46,8 @@ def demo(
         result = run_demo(
             pipe, texts, settings, seed, out, acceleration=vars(request), on_progress=tell, cpu_counter=True
         )
-    if result.is_disturbed:
-        say("other work disturbed this run: equal compute took different seconds, so do not compare them", "yellow")
+    if result.disturbance:
+        say(f"other work disturbed this run, so do not compare its seconds: {result.disturbance}", "yellow")
     if as_json:
         show_json(out / "report.json")
         return
@@ -55,11 +56,14 @@ def demo(
     samples = result.plain.samples
     shown = samples[0].prompt if len(samples) == 1 else f"means over {len(samples)} unseen prompts"
     show(f"{WITH_CAPTIONS} on {pipe.device}: {shown}")
-    show(build_table(result), *(["the first prompt:"] if len(samples) > 1 else []), result.reports[0], *result.files)
+    report = replace(result.reports[0], plain_seconds=None) if result.disturbance else result.reports[0]
+    show(build_table(result), *(["the first prompt:"] if len(samples) > 1 else []), report, *result.files)
 
 
 def build_table(result: "DemoResult") -> Table:
     """One row for each way to generate (plain, accelerated, half the steps), with means over the prompts."""
+    from galaxydit.pipelines.disturbance import marked
+
     headings = ["denoise\nseconds", "\nspeedup", "end to end\nseconds", "\nspeedup", "\ncompute", "PSNR\ndB", "\nSSIM"]
     has_joules = result.plain.mean("energy_per_video_joules") is not None
     headings += ["end to end\njoules"] if has_joules else []
@@ -67,7 +71,8 @@ def build_table(result: "DemoResult") -> Table:
     for variant in result.variants:
         row = [variant.name]
         for seconds in ("denoise_seconds", "end_to_end_seconds"):
-            row += [f"{variant.mean(seconds):.2f}", f"{variant.speedup(result.plain, seconds):.2f}x"]
+            speedup = f"{variant.speedup(result.plain, seconds):.2f}x"
+            row += [f"{variant.mean(seconds):.2f}", marked(speedup, result.disturbance)]
         psnr, ssim = variant.mean("psnr"), variant.mean("ssim")
         row += [f"{variant.mean('compute_fraction'):.0%}", "" if psnr is None else f"{psnr:.2f}"]
         row.append("" if ssim is None else f"{ssim:.3f}")

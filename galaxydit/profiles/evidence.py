@@ -148,6 +148,8 @@ class Seconds:
             `Evidence.verifications`: seconds of denoising without the plugin / with it, policy "schedule", predicted
             from the four seconds above and measured on held-out prompts (median). `measured_speedup` is empty without
             held-out prompts.
+        disturbance: why `measured_speedup` must not be trusted, because other work disturbed it; empty if nothing shows
+            that.
     """
 
     step: Positive
@@ -156,6 +158,7 @@ class Seconds:
     outside_transformer: Positive
     predicted_speedup: tuple[Positive, ...]
     measured_speedup: tuple[Positive, ...]
+    disturbance: str = ""
 
 
 @dataclass(frozen=True)

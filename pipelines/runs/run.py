@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.runs.store import Store
 from galaxydit.pipelines.runs.unit import Output, PermanentError, Record, Unit, encode
 
@@ -185,7 +186,8 @@ def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
     for attempts in range(1, ATTEMPTS + 1):
         start = time.perf_counter()
         try:
-            made = maker.make(unit)
+            with heeding_interrupts():
+                made = maker.make(unit)
             _check_storable(unit, made)
         except Exception as error:
             if (full := full_disk_error(error)) is not None:

@@ -100,4 +100,4 @@ def test_seconds_that_do_not_follow_the_compute_are_said_to_be_disturbed(seconds
     variants = tuple(
         DemoVariant("one", (DemoSample("a", 0, *each),)) for each in zip(seconds, seconds, fractions, strict=True)
     )
-    assert DemoResult(GenerationSettings(), variants, reports=(), files=()).is_disturbed == is_disturbed
+    assert bool(DemoResult(GenerationSettings(), variants, reports=(), files=()).disturbance) == is_disturbed

@@ -1,9 +1,11 @@
 """Joules of a generation: only what its devices used between its first and last moment."""
 
 import logging
+import math
 import multiprocessing
 import threading
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,7 +61,7 @@ def test_a_plain_video_has_the_joules_of_all_that_ran(
     assert made.denoise == denoising(STEPS)
     assert made.end_to_end == denoising(STEPS) + BRANCHES * TEXT + decoding(pipe, simulated_gpu)
     assert made.devices == {"cpu": made.denoise}
-    assert made.shared == ""
+    assert made.note == ""
 
 
 def test_a_report_has_the_joules_of_the_computed_steps(
@@ -132,7 +134,7 @@ def test_generations_at_the_same_time_are_named_so(simulated_gpu: SimulatedCount
     for window in (first, second):
         found = window.energy()
         assert found is not None
-        assert (found.denoise, found.shared) == (5, energy.SHARED_GENERATION)
+        assert (found.denoise, found.note) == (5, energy.SHARED_GENERATION)
 
 
 @pytest.mark.parametrize(("processes", "note"), [(1, ""), (2, energy.SHARED_PROCESS)])
@@ -147,7 +149,7 @@ def test_another_process_on_the_device_is_named(
     monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", lambda handle: found)
     window = energy.EnergyWindow.begin(CPU, "a", 0.0)
     window.end_denoising(None)
-    assert window.shared == note
+    assert window.note == note
 
 
 def test_threads_read_every_joule_once(simulated_gpu: SimulatedCounter) -> None:
@@ -178,6 +180,63 @@ def test_without_a_counter_nothing_is_claimed_and_the_reason_is_said_once(
     assert [report.energy_joules for report in acceleration.reports] == [None, None]
     assert len([record for record in caplog.records if "no joules are measured" in record.message]) == 1
     assert " J" not in str(acceleration.report)
+
+
+class FailingMonitor:
+    """Stands for zeus' monitor of a device; the reading number `fails` raises, later ones only `for_good`."""
+
+    gpu_indices, gpus = (0,), SimpleNamespace(gpus=[SimpleNamespace()])
+
+    def __init__(self, fails: int, *, for_good: bool) -> None:
+        self.readings, self.is_open, self.fails, self.for_good = 0, False, fails, for_good
+
+    def begin_window(self, *_: Any, **__: Any) -> None:
+        self.is_open = True
+
+    def end_window(self, *_: Any, **__: Any) -> SimpleNamespace:
+        self.readings += 1
+        if self.readings == self.fails or (self.for_good and self.readings > self.fails):
+            self.is_open = False
+            raise RuntimeError("NVML: Unknown Error")
+        assert self.is_open
+        return SimpleNamespace(total_energy=1.0, cpu_energy=None)
+
+
+@pytest.mark.parametrize("fails", range(1, STEPS + 5))
+@pytest.mark.parametrize("for_good", [True, False])
+@pytest.mark.parametrize("accelerated", [True, False])
+def test_a_reading_that_fails_leaves_the_video_and_says_why_joules_are_missing(
+    tiny_wan_pipeline: WanPipeline,
+    settings: GenerationSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: int,
+    for_good: bool,
+    accelerated: bool,
+) -> None:
+    monitor = FailingMonitor(fails, for_good=for_good)
+    meter = energy.Meter(monitor, "cuda:0")
+    monkeypatch.setattr(energy, "_meter", lambda device, cpu: meter)
+    if not accelerated:
+        found = generate(tiny_wan_pipeline, PROMPT, settings, 0).energy
+    else:
+        with galaxydit.accelerate(tiny_wan_pipeline, config=HALF) as acceleration:
+            tiny_wan_pipeline(PROMPT, height=32, width=32, num_frames=5, num_inference_steps=STEPS)
+        found = acceleration.report.energy_joules
+        assert ("NVML" in str(acceleration.report)) == (monitor.readings >= fails)
+    assert found is not None
+    if monitor.readings < fails:
+        assert found.end_to_end
+        return
+    assert found.end_to_end is None
+    assert found.note == "the counter of cuda:0 cannot be read: RuntimeError: NVML: Unknown Error"
+
+
+def test_joules_are_measured_again_after_a_reading_that_failed() -> None:
+    meter = energy.Meter(FailingMonitor(2, for_good=False), "cuda:0")
+    readings = [meter.read() for _ in range(4)]
+    known = [energy.difference(before, after) == 1.0 for before, after in pairwise(readings)]
+    assert known == [False, False, True]
+    assert math.isnan(energy.difference(readings[0], readings[3]) or 0.0)
 
 
 def _rank(number: int, folder: Path, joules: list[float | None], answers: Any) -> None:

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from diffusers import DiffusionPipeline, WanPipeline
 
 from galaxydit.cli import main
+from galaxydit.eval.jobs import maker
 from galaxydit.eval.realism.measurements import Realism
 from galaxydit.pipelines.runs.store import Store
 
@@ -70,3 +72,56 @@ def test_an_interrupt_of_realism_says_where_its_finished_parts_are(
     assert run("realism", *given, "--parts", "residual") == 130
     expected = f"stopped, finished parts are in {tmp_path / 'realism.json'}; the same command goes on"
     assert expected in capsys.readouterr().err
+
+
+def misreport(number: int) -> Any:
+    """A function that receives this signal, and turns the KeyboardInterrupt into an error of its own."""
+
+    def function(*_: Any, **__: Any) -> None:
+        try:
+            signal.raise_signal(number)
+        except KeyboardInterrupt:
+            raise OSError("Unable to load weights") from None
+
+    return function
+
+
+@pytest.mark.parametrize("command", ["generate", "realism"])
+@pytest.mark.parametrize("place", ["reading weights", "making a video"])
+def test_an_interrupt_that_a_library_reports_as_its_own_error_ends_as_an_interrupt(
+    command: str,
+    place: str,
+    tiny_wan_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    if place == "reading weights":
+        monkeypatch.setattr(DiffusionPipeline, "from_pretrained", misreport(signal.SIGINT))
+    else:
+        monkeypatch.setattr(WanPipeline, "encode_prompt", misreport(signal.SIGINT))
+    given = [command, "--model", tiny_wan_folder, *SMALL[:6]]
+    if command == "generate":
+        given += ["--prompt", "a red ball", "--out", tmp_path / "video.mp4"]
+    else:
+        (tmp_path / "prompts.txt").write_text("a red ball\n", encoding="utf-8")
+        given += ["--prompts", tmp_path / "prompts.txt", "--out", tmp_path, "--parts", "residual"]
+    assert run(*given) == 130
+    assert "error" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_within_a_unit_is_no_failure_of_the_unit(
+    number: int,
+    code: int,
+    tiny_wan_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    (tmp_path / "prompts.txt").write_text("a red ball\n", encoding="utf-8")
+    monkeypatch.setattr(maker, "encode_thumbnail", misreport(number))
+    given = ["generate", "--model", tiny_wan_folder, "--prompts", tmp_path / "prompts.txt", *SMALL]
+    assert run(*given, "--out", tmp_path / "out") == code
+    assert "stopped, 0 of 1 done; the same command goes on" in capsys.readouterr().err
+    assert not list((tmp_path / "out" / "records").glob("*"))

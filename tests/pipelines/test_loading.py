@@ -107,6 +107,58 @@ def test_an_offload_of_another_kind_is_refused(tiny_wan_folder: Path):
         load_pipeline(tiny_wan_folder, offload="disk")
 
 
+@pytest.mark.parametrize("sharded", [False, True])
+def test_weights_that_exist_in_fp16_alone_are_loaded_with_a_word(
+    sharded: bool, tiny_wan_pipeline: WanPipeline, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    tiny_wan_pipeline.save_pretrained(tmp_path, variant="fp16", max_shard_size=20_000 if sharded else "10GB")
+    shards = list((tmp_path / "transformer").glob("*.fp16-*.safetensors"))
+    assert (len(shards) > 1) == sharded
+    pipe = load_pipeline(tmp_path, dtype=torch.float32, device="cpu")
+    for name, value in tiny_wan_pipeline.transformer.state_dict().items():
+        torch.testing.assert_close(pipe.transformer.state_dict()[name], value, rtol=0, atol=0)
+    assert "has its weights in fp16 alone, so these are loaded" in caplog.text
+
+
+def test_plain_weights_are_taken_where_fp16_is_beside_them(
+    tiny_wan_pipeline: WanPipeline, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    tiny_wan_pipeline.save_pretrained(tmp_path)
+    halved = tmp_path / "transformer" / "diffusion_pytorch_model.fp16.safetensors"
+    halved.write_bytes(b"damaged")
+    load_pipeline(tmp_path, device="cpu")
+    assert "fp16" not in caplog.text
+
+
+def test_weights_of_a_hub_model_are_downloaded_in_fp16_where_it_has_no_others(
+    tiny_wan_pipeline: WanPipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    tiny_wan_pipeline.save_pretrained(tmp_path / "fp16", variant="fp16")
+    tiny_wan_pipeline.scheduler.save_pretrained(tmp_path / "plain" / "scheduler")
+    asked = []
+
+    def download(source: str, revision: str | None, variant: str | None = None) -> str:
+        asked.append(variant)
+        return str(tmp_path / (variant or "plain"))
+
+    original = loading.DiffusionPipeline.from_pretrained
+    monkeypatch.setattr(loading, "_download_index", lambda *_: tmp_path / "fp16" / model_names.INDEX)
+    monkeypatch.setattr(loading.DiffusionPipeline, "download", download)
+    monkeypatch.setattr(
+        loading.DiffusionPipeline, "from_pretrained", lambda source, **given: original(tmp_path / "fp16", **given)
+    )
+    assert isinstance(load_pipeline("someone/fp16-only", device="cpu"), WanPipeline)
+    assert asked == [None, "fp16"]
+
+
+@pytest.mark.parametrize("name", ["wan.safetensors", "models/wan.gguf", "/models/wan.gguf", "wan.ckpt"])
+def test_a_single_file_is_refused_with_the_function_that_loads_it(name: str):
+    with pytest.raises(
+        GalaxyDiTError, match=r"model=.* is not allowed: expected a folder .*; load .* from_single_file"
+    ):
+        load_pipeline(name)
+
+
 def test_an_unknown_name_is_answered_with_what_is_allowed():
     with pytest.raises(
         GalaxyDiTError,

@@ -25,7 +25,8 @@ function format(value, figure) {
   if (value === undefined || value === null) return ABSENT;
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "-∞";
   if (figure.unit === "%") return `${(100 * value).toFixed(figure.digits)} %`;
-  return value.toFixed(figure.digits) + (figure.unit === "x" ? "x" : "");
+  if (figure.unit !== "x") return value.toFixed(figure.digits);
+  return data.disturbed ? `(${value.toFixed(figure.digits)}x, disturbed)` : `${value.toFixed(figure.digits)}x`;
 }
 
 // `format` appends "x" and "%".

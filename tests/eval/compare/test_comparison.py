@@ -42,7 +42,7 @@ SETTINGS = {
     "uniform skip order 0": [{"steps": 10, "full_steps": count} for count in (7, 5, 4)],
 }
 METHODS = tuple(replace(m, settings=lambda steps, m=m: SETTINGS[m.name]) for m in (FEWER, UNIFORM))
-SECONDS = ("seconds", "speedup")
+SECONDS = ("seconds", "speedup", "disturbance", "load")
 
 
 @pytest.fixture

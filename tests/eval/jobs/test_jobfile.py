@@ -142,6 +142,7 @@ def test_samples_start_from_noise_of_their_own_and_seeds_are_shared_by_all_promp
             with_top('baseline = false\nmetrics = ["psnr"]') + "[variants.galaxydit]",
             r"metrics='psnr' is not allowed: expected metrics without a reference, .*; leave it out, or set baseline",
         ),
+        (with_top("metrics = []"), r"metrics=\[\] is not allowed: .*; name metrics, or set baseline = false"),
         (SMALLEST + f'sha256 = "{"0" * 64}"', r"prompts\.sha256='0+' is not allowed: expected f658c42a"),
         (
             SMALLEST.replace("a dog", "[prompts]") + 'apart_from = "job.toml"',
@@ -343,6 +344,13 @@ def test_a_run_of_a_version_without_these_keys_goes_on(tmp_path: Path):
     (tmp_path / "run" / "run.json").write_text(json.dumps(header))
     assert load_run(tmp_path / "run")[1] == job
     assert grow(tmp_path, SMALLEST) == job
+
+
+def test_a_job_without_baseline_may_measure_nothing(tmp_path: Path):
+    job = read_job(write(tmp_path, with_top("baseline = false\nmetrics = []") + "[variants.galaxydit]"))
+    assert job.metrics == ()
+    open_run(tmp_path / "run", job)
+    assert load_run(tmp_path / "run")[1] == job
 
 
 def test_gates_may_change_at_any_time(tmp_path: Path):

@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 
+from galaxydit import Report
+from galaxydit.eval.jobs.gates import Gates
 from galaxydit.eval.jobs.job import Job, Variant
+from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.maker import VideoMaker
+from galaxydit.eval.jobs.run_job import open_run, run_job
+from galaxydit.eval.metrics import METRICS
+from galaxydit.eval.report.payload import page_data
 from galaxydit.eval.report.read_run import read_run
+from galaxydit.eval.report.verdicts import check_run
 from galaxydit.pipelines.runs import Outcome, Unit, run
 
 
@@ -37,6 +44,52 @@ def test_variants_of_a_failed_baseline_fail_at_once_and_are_made_again_with_it(
     assert "failed, so there is nothing to compare with" in records[1].traceback
     monkeypatch.setattr(VideoMaker, "_generate", invent)
     assert run(invented_job.units(), maker, maker.store, retry_failed=True) == Outcome(2, 0)
+
+
+@pytest.mark.parametrize(
+    "by_product", [*METRICS, "thumbnail.jpg", "decoder_input.safetensors", "report", "versions", "device"]
+)
+def test_a_by_product_that_raises_is_named_and_the_video_is_made_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    job_file: Path,
+    by_product: str,
+):
+    def fail(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("no luck")
+
+    if by_product in METRICS:
+        broken = replace(METRICS[by_product], function=fail, missing=lambda: None, min_frames=1, min_side=1)
+        monkeypatch.setitem(METRICS, by_product, replace(broken, check_prompt=lambda _: None))
+    elif by_product == "report":
+        monkeypatch.setattr(Report, "to_dict", fail)
+    else:
+        functions = {"thumbnail.jpg": "encode_thumbnail", "decoder_input.safetensors": "to_bytes"}
+        functions |= {"versions": "package_versions", "device": "device_name"}
+        monkeypatch.setattr("galaxydit.eval.jobs.maker." + functions[by_product], fail)
+    metrics = (by_product,) if by_product in METRICS else ("psnr",)
+    job = replace(read_job(job_file), prompts=("a red ball moves left",), metrics=metrics)
+    store = open_run(tmp_path / "run", job)
+    assert run_job(job, store) == Outcome(3, 0)
+    finished = read_run(tmp_path / "run")
+    named = [record for record in finished.records if record.failures == {by_product: "RuntimeError: no luck"}]
+    assert named
+    assert all(record.attempts == 1 and record.video for record in finished.records)
+    lines = page_data(finished, {}, "")["skipped"]
+    assert f"{by_product} failed for {len(named)} videos: RuntimeError: no luck" in lines
+    if by_product in METRICS:
+        limits = {by_product: -1.0}
+        assert not any(verdict.holds for verdict in check_run(finished, Gates(("galaxydit",), limits)))
+
+
+def test_a_job_with_an_empty_list_of_metrics_measures_none(
+    tmp_path: Path, invented_maker: Callable[..., VideoMaker], invented_job: Job
+):
+    job = replace(invented_job, variants=invented_job.variants[1:], baseline=False, metrics=())
+    maker = invented_maker(tmp_path / "run", job)
+    assert run(job.units(), maker, maker.store) == Outcome(1, 0)
+    (record,) = read_run(tmp_path / "run").records
+    assert (record.metrics, record.skipped) == ({}, {})
 
 
 def test_a_baseline_that_another_process_made_is_made_again_for_its_variants(

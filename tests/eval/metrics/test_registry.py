@@ -45,20 +45,20 @@ def test_what_is_no_video_is_refused(metric):
 
 
 def test_a_video_gets_every_score_it_can_have_and_a_reason_for_the_others(pair):
-    values, skipped = measure(*pair, "a cat", [METRICS[name] for name in ("psnr", "ms_ssim", "caption_motions")])
+    values, skipped, _ = measure(*pair, "a cat", [METRICS[name] for name in ("psnr", "ms_ssim", "caption_motions")])
     assert list(values) == ["psnr"]
     assert "sides of at least 176" in skipped["ms_ssim"]
     assert "4 frames: expected at least 5" in skipped["caption_motions"]
 
 
 def test_every_metric_is_tried_unless_some_are_chosen(pair):
-    values, skipped = measure(*pair, "a cat")
+    values, skipped, _ = measure(*pair, "a cat")
     assert {*values, *skipped} == set(METRICS)
     assert {"psnr", "ssim", "temporal_flickering"} <= set(values)
 
 
 def test_a_baseline_gets_only_what_needs_no_reference(pair):
-    values, skipped = measure(pair[0], None, "a cat")
+    values, skipped, _ = measure(pair[0], None, "a cat")
     assert list(values) == ["temporal_flickering"]
     assert "which this video is" in skipped["psnr"]
 

@@ -40,7 +40,7 @@ def test_every_figure_is_written_with_its_count_target_and_verdict(tiny_wan_fold
     assert written["colour agreement"]["minimum"] == written["direction agreement"]["minimum"] == 0.85
     assert result["settings"]["steps"] == 2
     assert result["settings"]["guidance_scale"] == 5.0
-    assert result["versions"]["torch"] == torch.__version__
+    assert result["versions"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]  # builds differ
 
 
 def test_what_was_measured_is_not_measured_again_unless_weights_or_settings_change(

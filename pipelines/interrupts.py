@@ -1,0 +1,38 @@
+"""Ctrl-C and SIGTERM, which some libraries turn into errors of their own."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def heeding_interrupts() -> Iterator[None]:
+    """A context that raises KeyboardInterrupt if an interrupt came within it, whatever a library made of the interrupt.
+
+    Interrupts are SIGINT and SIGTERM where Python handles them. Outside the main thread, which alone receives signals,
+    the context does nothing.
+    """
+    came: list[int] = []
+    signals = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    before: dict[int, Any] = {each: handler for each in signals if callable(handler := signal.getsignal(each))}
+
+    def remember(number: int, frame: Any) -> None:
+        came.append(number)
+        before[number](number, frame)
+
+    for number in before:
+        signal.signal(number, remember)
+    try:
+        yield
+    except Exception as error:
+        if came:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is remember:
+                signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt
