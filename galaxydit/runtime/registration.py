@@ -18,9 +18,13 @@ HOOK_NAME = "galaxydit"
 
 
 class PluginHook(ModelHook):
-    """Base class of the plugin's hooks; it refuses to copy or pickle an accelerated module."""
+    """Base class of the plugin's hooks; it refuses to copy or pickle an accelerated module.
+
+    A `removed` hook only runs the function beneath it, because a function put around it may still call it.
+    """
 
     name = HOOK_NAME
+    removed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise GalaxyDiTError(
@@ -29,9 +33,31 @@ class PluginHook(ModelHook):
         )
 
 
+class HookedForward(partial):
+    """The forward function of a module with one of the plugin's hooks. Tools that restore it bind it again."""
+
+    def __get__(self, *_: Any) -> "HookedForward":
+        return self
+
+
+def forward_of_another(module: nn.Module) -> Any | None:
+    """The function that a user or a tool put in the place of the module's `forward`; None for the class's own, compiled
+    or not, under hooks of diffusers, accelerate and the plugin, and in a wrapper that names the plugin's function.
+    """
+    forward: Any = vars(module).get("forward")
+    while hasattr(forward, "_torchdynamo_orig_callable"):
+        forward = forward._torchdynamo_orig_callable
+    is_own = forward is None or getattr(forward, "__func__", None) is type(module).forward
+    wrapper = str(getattr(getattr(forward, "func", forward), "__module__", ""))
+    is_hooked = any(isinstance(each, HookedForward) for each in (forward, getattr(forward, "__wrapped__", None)))
+    is_hooked = is_hooked or wrapper.startswith(("diffusers.hooks.", "accelerate."))
+    return None if is_own or is_hooked else forward
+
+
 def refuse_other_caches(component: str, transformer: nn.Module) -> None:
-    """Raise GalaxyDiTError if a cache of diffusers is on the transformer, however the cache was enabled. `component`
-    names the transformer in the message.
+    """Raise GalaxyDiTError if a cache of diffusers is on the transformer, however the cache was enabled, or if the
+    forward function was replaced, which other caches do: on the class, or on the transformer before the plugin came.
+    `component` names the transformer in the message.
     """
     kind = type(transformer._cache_config).__name__ if getattr(transformer, "is_cache_enabled", False) else ""
     for registry in _registries(transformer):
@@ -40,6 +66,18 @@ def refuse_other_caches(component: str, transformer: nn.Module) -> None:
         raise GalaxyDiTError(
             f"{component} has the cache {kind} enabled: expected none beside galaxydit; call "
             f"{component}.disable_cache(), or remove galaxydit first"
+        )
+    owner = next(base for base in type(transformer).__mro__ if "forward" in vars(base))
+    other = vars(owner)["forward"]
+    if getattr(other, "__module__", owner.__module__) == owner.__module__:
+        other = None if hook_of(transformer) is not None else forward_of_another(transformer)
+    if other is not None:
+        raise GalaxyDiTError(
+            f"{component}.forward is {getattr(other, '__qualname__', type(other).__name__)} of "
+            f"{getattr(other, '__module__', 'another module')}: expected that of {owner.__name__}, because another may "
+            "be a cache",
+            f"undo the replacement (`del {component}.forward`; cache-dit: `cache_dit.disable_cache(pipe)`), or write "
+            "it as the forward of a subclass",
         )
 
 
@@ -57,11 +95,16 @@ def _is_cache(hook: ModelHook) -> bool:
 
 
 class HookSet:
-    """Hooks that are registered and removed together. Removing them leaves every module as it was before."""
+    """Hooks that are registered and removed together. Removing them leaves every module as it was before.
+
+    `timesteps` is the tensor of timesteps that the pipeline's scheduler had at the last call of a transformer.
+    """
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
+        self._hooks: list[PluginHook] = []
         self._roots: list[nn.Module] = []
+        self.timesteps: Any | None = None
 
     def add(self, module: nn.Module, hook: PluginHook, *, is_root: bool = False) -> None:
         """Register a hook on a module through diffusers' registry, or around the module if it is compiled.
@@ -71,6 +114,7 @@ class HookSet:
         """
         if is_root:
             self._roots.append(module)
+        self._hooks.append(hook)
         compiled = getattr(module, "_compiled_call_impl", None) is not None
         if compiled and not is_root and not is_hooked(module):
             self._undo.append(hook_around_compiled(module, hook))
@@ -90,6 +134,8 @@ class HookSet:
 
     def remove(self) -> None:
         """Remove all hooks, newest first."""
+        for hook in self._hooks:
+            hook.removed = True
         while self._undo:
             self._undo.pop()()
         self.refresh()
@@ -122,7 +168,7 @@ def insert_innermost(module: nn.Module, hook: PluginHook) -> Callable[[], None]:
     had_registry, had_forward = vars(registry).setdefault("before_galaxydit", before)
     holder, attribute = _innermost_slot(module, registry)
     beneath = getattr(holder, attribute)
-    wrapper = update_wrapper(partial(hook.new_forward, module), beneath)
+    wrapper = update_wrapper(HookedForward(hook.new_forward, module), beneath)
     reference = HookFunctionReference()
     reference.pre_forward, reference.post_forward = hook.pre_forward, hook.post_forward
     reference.forward, reference.original_forward = wrapper, beneath
