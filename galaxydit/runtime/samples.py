@@ -242,7 +242,7 @@ def join_samples(tensors: Sequence[Tensor]) -> Tensor:
 @beside_the_model
 def join_rows(parts: Sequence[Sequence[Tensor]], rows: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
     """Put the outputs of several calls back into the order of the batch; `rows` are the batch rows of each call."""
-    order = torch.tensor([row for part in rows for row in part])
+    order = torch.tensor([row for part in rows for row in part], device="cpu")
     outputs = [torch.cat(tensors) for tensors in zip(*parts, strict=True)]
     return tuple(output.index_select(0, order.argsort().to(output.device)) for output in outputs)
 
