@@ -188,7 +188,7 @@ def by_rank(group: Any | None, joules: float | None, device: torch.device) -> di
     """
     if group is None:
         return None if joules is None else {str(device): joules}
-    ranks = torch.zeros(distributed.get_world_size(group), dtype=torch.float64, device=device)
+    ranks = torch.zeros(distributed.get_world_size(group), dtype=torch.float32, device=device)
     ranks[distributed.get_rank(group)] = float("nan") if joules is None else joules
     distributed.all_reduce(ranks, group=group)
     values = ranks.tolist()

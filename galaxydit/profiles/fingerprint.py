@@ -36,7 +36,7 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
     fine-tune, by less for a cast to bfloat16. Empty if any weights cannot be read (meta device, quantised).
     """
     sums, count = [0.0] * PROJECTIONS, 0
-    pattern = torch.cos(torch.arange(ELEMENTS, dtype=torch.float64) ** 2)
+    pattern = torch.cos(torch.arange(ELEMENTS, dtype=torch.float64, device="cpu") ** 2)
     adapters = adapters_of(transformer)
     for name, parameter in transformer.named_parameters():
         foreign = "lora_" in name and not any(f".{adapter}." in name for adapter in adapters)
@@ -44,7 +44,7 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
             continue
         if not is_readable(matrix := loaded(transformer, name, parameter)):
             return ()
-        weights = matrix.detach().flatten()[:ELEMENTS].to("cpu", torch.float64)
+        weights = matrix.detach().flatten()[:ELEMENTS].cpu().double()
         norm = float(torch.linalg.vector_norm(weights))
         value = float(weights @ pattern[: len(weights)]) / norm if norm > 0 else 0.0
         place = hashlib.sha256(name.replace(".base_layer.", ".").encode()).digest()

@@ -52,18 +52,13 @@ def test_a_function_around_the_hooked_forward_runs_the_plain_model_after_removal
         assert not torch.equal(tiny_wan.run(), plain)
 
 
-@pytest.mark.parametrize("path", ["text_encoder", "vae.decoder", "transformer.blocks.0"])
-def test_a_function_around_any_hook_runs_the_plain_module_after_removal(tiny_wan: Any, path: str) -> None:
-    plain = tiny_wan.run(output_type="pt")
-    module = functools.reduce(getattr, path.replace(".0", "").split("."), tiny_wan.pipe)
-    module = module[0] if isinstance(module, nn.ModuleList) else module
-    acceleration = galaxydit.accelerate(tiny_wan.pipe, config=OFTEN)
-    module.forward = compiled(module.forward)
-    tiny_wan.run(output_type="pt")
-    seconds, steps = acceleration._session.text_seconds, acceleration.report.reused_steps
-    acceleration.remove()
-    assert torch.equal(tiny_wan.run(output_type="pt"), plain)
-    assert steps > 0
+def test_a_function_around_a_text_encoder_measures_nothing_after_removal(tiny_wan: Any) -> None:
+    encoder = tiny_wan.pipe.text_encoder
+    with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN) as acceleration:
+        encoder.forward = logged(encoder.forward)
+        tiny_wan.run()
+    seconds = acceleration._session.text_seconds
+    tiny_wan.run()
     assert acceleration._session.text_seconds == seconds
 
 
