@@ -213,8 +213,13 @@ def family_of(transformer: nn.Module) -> Family:
     )
 
 
+def class_names(module: Any) -> list[str]:
+    """Names of an object's class and of its bases, nearest first."""
+    return [base.__name__ for base in type(module).__mro__]
+
+
 def _known_family(module: nn.Module) -> Family | None:
-    return next((FAMILIES[base.__name__] for base in type(module).__mro__ if base.__name__ in FAMILIES), None)
+    return next((FAMILIES[name] for name in class_names(module) if name in FAMILIES), None)
 
 
 def _stack_of(module: nn.Module) -> str | None:
