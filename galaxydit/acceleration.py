@@ -13,6 +13,7 @@ from galaxydit.config import GalaxyDiTConfig
 from galaxydit.description import refuse_unworkable
 from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_choice, check_count, refusal
 from galaxydit.families import family_of, transformers_of, unwrap_compiled
+from galaxydit.other_caches import forward_of_another
 from galaxydit.outcome import Goal
 from galaxydit.policies.proxy_threshold import ProxyThreshold
 from galaxydit.policies.schedule import Schedule
@@ -25,7 +26,7 @@ from galaxydit.request import AUTO, LOSSLESS, Request
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.hooks import RootHook, module_hooks
 from galaxydit.runtime.observer import Observer
-from galaxydit.runtime.registration import HookSet, forward_of_another, hook_of
+from galaxydit.runtime.registration import HookSet, hook_of
 from galaxydit.runtime.session import DEFAULT_REPORTS, Session, Source
 from galaxydit.runtime.timing import EdgeHook
 

@@ -8,8 +8,9 @@ from torch import nn
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import blocks_of, unwrap_compiled
+from galaxydit.other_caches import forward_of_another, refuse_other_caches
 from galaxydit.runtime.engine import Engine
-from galaxydit.runtime.registration import HookSet, PluginHook, forward_of_another, refuse_other_caches
+from galaxydit.runtime.registration import HookSet, PluginHook
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
