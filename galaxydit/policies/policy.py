@@ -37,6 +37,7 @@ class Reason(Enum):
     PROXY_NOT_READ = "the proxy was not read"
     NO_BRANCH_HISTORY = "this branch had nothing to reuse"
     OTHER_SAMPLE = "another sample is computed"
+    OTHER_RANK = "a rank that shares the weights computes"
 
     def __str__(self) -> str:
         return self.value

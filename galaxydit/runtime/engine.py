@@ -13,6 +13,7 @@ from diffusers.hooks.hooks import CacheContext
 from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from torch import Tensor, nn
 
+from galaxydit.context_parallel import agree_before, shares_weights
 from galaxydit.families import Family
 from galaxydit.policies.policy import FEW_STEPS, Decision, Reason
 from galaxydit.proxies import Place
@@ -87,6 +88,8 @@ class Engine:
         """
         inputs = dict(zip(self._inputs, args, strict=False)) | kwargs
         call = self._locate(context, inputs)
+        if shares_weights(self.transformer):
+            self._agree(call)
         if call is None:
             return forward(*args, **kwargs)
         return_dict = inputs.get("return_dict") is not False
@@ -136,6 +139,14 @@ class Engine:
             )
         call.has_history = self.reuse.has_history(call)
         return call
+
+    @beside_the_model
+    def _agree(self, call: Call | None) -> None:
+        """Make the decision of a call before its forward pass the same on all ranks that share the weights."""
+        corrects = call is not None and not call.is_bypassed and any(self.reuse.correction_weights(call))
+        if call is not None:
+            self.consider(call)
+        agree_before(self.transformer, call, corrects)
 
     @beside_the_model
     def consider(self, call: Call) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from galaxydit.config import GalaxyDiTConfig
-from galaxydit.context_parallel import token_group
+from galaxydit.context_parallel import agree, token_group
 from galaxydit.families import CONCATENATED, FAMILIES, Family
 from galaxydit.policies.policy import Controller, Observation
 from galaxydit.proxies import PROXIES, distance_of
@@ -91,7 +91,10 @@ class Samples:
                 first=generation.first,
             )
             decisions.append(state.controllers[key].decide(observation))
-        call.decisions = state.decisions[call.scope] = tuple(decisions)
+        agreed = tuple(decisions)
+        if proxy is not None:
+            agreed = agree(self._transformer, agreed, call.has_history)
+        call.decisions = state.decisions[call.scope] = agreed
         for key in errors:
             del state.errors[key]
 
