@@ -22,7 +22,7 @@ from galaxydit.config import GalaxyDiTConfig
 from galaxydit.context_parallel import token_group
 from galaxydit.energy import EnergyWindow, meter_of
 from galaxydit.errors import FullComputeWarning, ProfileWarning
-from galaxydit.outcome import Goal
+from galaxydit.outcome import Goal, shortfall
 from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.continuity import Discontinuity, branch_of, discontinuity, switches_guidance
 from galaxydit.runtime.generation import Generation, TransformerState
@@ -178,14 +178,15 @@ class Session:
     def close(self) -> None:
         """End the current generation: drop its tensors and add its report to `reports`."""
         if self.current is not None:
+            self.end()
             self.reports.append(self.current.report())
-            self.current.release()
             self.current = None
 
     def warn_and_note(self, text: str, category: type[Warning] = FullComputeWarning) -> None:
         """Add a note to the current report, and raise it as a Python warning if the session has not yet raised it."""
         self.note(text)
-        if text not in self._warned:
+        expected = category is FullComputeWarning and not self.config.history_length  # nothing was to be reused
+        if text not in self._warned and not expected:
             self._warned.add(text)
             warnings.warn(f"galaxydit: {text}", category, stacklevel=2)
 
@@ -198,6 +199,9 @@ class Session:
     def end(self) -> None:
         """End the current generation: drop its tensors, but keep it as `current`, so that it can still be reported."""
         if self.current is not None:
+            text = "" if self.current.finished else shortfall(self.current.report())
+            if text:
+                warnings.warn(f"galaxydit: {text}", FullComputeWarning, stacklevel=2)
             self.current.release()
 
     @_one_at_a_time
