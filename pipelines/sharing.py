@@ -22,5 +22,5 @@ def share_video(pipe: DiffusionPipeline, rank: Rank) -> None:
         return
     if not distributed.is_initialized():
         distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    for transformer in transformers_of(pipe).values():
-        transformer.enable_parallelism(config=ContextParallelConfig(ulysses_degree=rank.size))
+    for name in transformers_of(pipe):
+        getattr(pipe, name).enable_parallelism(config=ContextParallelConfig(ulysses_degree=rank.size))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
 from torch import nn
 
@@ -31,10 +32,15 @@ class RootHook(PluginHook):
         self.around: Any | None = None
         self._blocks = [unwrap_compiled(block) for block in blocks_of(engine.transformer, engine.family)]
 
-    @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if self.removed:
             return self.fn_ref.original_forward(*args, **kwargs)
+        if getattr(torch.compiler, "is_exporting", bool)():
+            raise GalaxyDiTError("an accelerated model cannot be exported", "call remove() on its Acceleration first")
+        return self._run(module, *args, **kwargs)
+
+    @around_the_model
+    def _run(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         self._refuse_changes(module)
         self.around = vars(module).get("forward")
         self.hooks.timesteps = getattr(self.engine.session.source.scheduler, "timesteps", None)
