@@ -1,12 +1,19 @@
 """Refuse caches of other tools, which skip blocks that the plugin takes for computed."""
 
+from functools import partial
 from typing import Any
 
 from diffusers.hooks import HookRegistry, ModelHook
 from torch import nn
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.runtime.registration import HookedForward, hook_of
+
+
+class HookedForward(partial):
+    """The forward function of a module with one of the plugin's hooks. Tools that restore it bind it again."""
+
+    def __get__(self, *_: Any) -> "HookedForward":
+        return self
 
 
 def forward_of_another(module: nn.Module) -> Any | None:
@@ -23,9 +30,9 @@ def forward_of_another(module: nn.Module) -> Any | None:
     return None if is_own or is_hooked else forward
 
 
-def refuse_other_caches(component: str, transformer: nn.Module) -> None:
+def refuse_other_caches(component: str, transformer: nn.Module, *, is_accelerated: bool = False) -> None:
     """Raise GalaxyDiTError if a cache of diffusers is on the transformer, however the cache was enabled, or if the
-    forward function was replaced, which other caches do: on the class, or on the transformer before the plugin came.
+    forward function was replaced, which other caches do: on the class, or on a transformer that is not yet accelerated.
     `component` names the transformer in the message.
     """
     kind = type(transformer._cache_config).__name__ if getattr(transformer, "is_cache_enabled", False) else ""
@@ -39,7 +46,7 @@ def refuse_other_caches(component: str, transformer: nn.Module) -> None:
     owner = next(base for base in type(transformer).__mro__ if "forward" in vars(base))
     other = vars(owner)["forward"]
     if getattr(other, "__module__", owner.__module__) == owner.__module__:
-        other = None if hook_of(transformer) is not None else forward_of_another(transformer)
+        other = None if is_accelerated else forward_of_another(transformer)
     if other is not None:
         raise GalaxyDiTError(
             f"{component}.forward is {getattr(other, '__qualname__', type(other).__name__)} of "

@@ -50,7 +50,7 @@ class RootHook(PluginHook):
     def _refuse_changes(self, module: nn.Module) -> None:
         """Raise GalaxyDiTError if another cache is on the transformer, or if hooked blocks were replaced."""
         component, engine = self.engine.component, self.engine
-        refuse_other_caches(component, module)
+        refuse_other_caches(component, module, is_accelerated=True)
         blocks = [unwrap_compiled(block) for name in engine.family.stacks for block in getattr(module, name)]
         hooked = [blocks[index] for index in engine.stack.hooked_blocks] if blocks == self._blocks else []
         if blocks != self._blocks or any(forward_of_another(block) is not None for block in hooked):

@@ -4,7 +4,7 @@ Only this file and galaxydit/other_caches.py use private fields of diffusers' ho
 """
 
 from collections.abc import Callable
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from typing import Any
 
 from diffusers.hooks import HookRegistry, ModelHook
@@ -12,6 +12,7 @@ from diffusers.hooks.hooks import HookFunctionReference
 from torch import nn
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.other_caches import HookedForward
 from galaxydit.torch_compile import hook_around_compiled
 
 HOOK_NAME = "galaxydit"
@@ -31,13 +32,6 @@ class PluginHook(ModelHook):
             "an accelerated model cannot be copied or pickled: the hooks of the copy would run the original; call "
             "remove() on its Acceleration first"
         )
-
-
-class HookedForward(partial):
-    """The forward function of a module with one of the plugin's hooks. Tools that restore it bind it again."""
-
-    def __get__(self, *_: Any) -> "HookedForward":
-        return self
 
 
 class HookSet:
