@@ -13,6 +13,7 @@ from galaxydit.config import GalaxyDiTConfig
 from galaxydit.description import refuse_unworkable
 from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_choice, check_count, refusal
 from galaxydit.families import family_of, transformers_of, unwrap_compiled
+from galaxydit.other_caches import forward_of_another
 from galaxydit.outcome import Goal
 from galaxydit.policies.proxy_threshold import ProxyThreshold
 from galaxydit.policies.schedule import Schedule
@@ -23,11 +24,11 @@ from galaxydit.proxies import PROXIES
 from galaxydit.report import Report
 from galaxydit.request import AUTO, LOSSLESS, Request
 from galaxydit.runtime.engine import Engine
-from galaxydit.runtime.hooks import ReplacementHook, RootHook, module_hooks
+from galaxydit.runtime.hooks import RootHook, module_hooks
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.registration import HookSet, hook_of
 from galaxydit.runtime.session import DEFAULT_REPORTS, Session, Source
-from galaxydit.runtime.timing import TimerHook
+from galaxydit.runtime.timing import EdgeHook
 
 
 def accelerate(
@@ -196,6 +197,7 @@ class Acceleration:
         compared = None if profile is None else partial(notes_and_warnings, profile, short_in_full)
         self._session = Session(config, source, notes, compared, keep_reports, warnings, goal)
         self._hooks = HookSet()
+        self._hooks.timesteps = getattr(source.scheduler, "timesteps", None)
         self._entered = 0  # how many `with` blocks are open
         try:
             for name, transformer in transformers.items():
@@ -205,7 +207,7 @@ class Acceleration:
                     self._hooks.add(transformer.get_submodule(path), hook)
                 self._hooks.refresh()
             if not isinstance(pipe, nn.Module):
-                self._attach_timers(pipe)
+                self._attach_edges(pipe)
         except BaseException:
             self.remove()
             raise
@@ -214,13 +216,12 @@ class Acceleration:
         source = "no profile" if self.profile is None else f"profile {self.profile.name!r}"
         return f"<Acceleration of {type(self._pipe).__name__}: {type(self.config.policy).__name__}, {source}>"
 
-    def _attach_timers(self, pipe: Any) -> None:
+    def _attach_edges(self, pipe: Any) -> None:
         encoders = [getattr(pipe, name, None) for name in ("text_encoder", "text_encoder_2", "text_encoder_3")]
         decoder = getattr(getattr(pipe, "vae", None), "decoder", None)
         for module in (*encoders, decoder):
             if isinstance(module, nn.Module):
-                self._hooks.add(module, TimerHook(self._session, encodes_text=module is not decoder))
-                self._hooks.add(module, ReplacementHook(self._replaced))
+                self._hooks.add(module, EdgeHook(self._session, self._missed, encodes_text=module is not decoder))
 
     def _replaced(self) -> str:
         """Error text if a hooked transformer was replaced in the pipeline, else an empty string."""
@@ -235,6 +236,23 @@ class Acceleration:
                 )
         return ""
 
+    def _missed(self) -> str:
+        """Why the pipeline's last generation did not reach the plugin, else an empty string.
+
+        The scheduler shows that a generation ran: its timesteps were set anew since the last call of a hooked
+        transformer.
+        """
+        timesteps = getattr(self._session.source.scheduler, "timesteps", None)
+        if self._hooks.are_attached and timesteps is not self._hooks.timesteps:
+            for name, transformer in self._transformers.items():
+                reached = getattr(hook_of(transformer), "around", None)
+                if forward_of_another(transformer) is not None and vars(transformer)["forward"] is not reached:
+                    return (
+                        f"{name}.forward was replaced after accelerate(), so a generation ran without galaxydit: undo "
+                        f"this (`del {name}.forward`), call remove() on the Acceleration, and accelerate(pipe) again"
+                    )
+        return self._replaced()
+
     @property
     def reports(self) -> list[Report]:
         """The reports of the last `keep_reports` finished generations and of the one under way, oldest first."""
@@ -242,19 +260,22 @@ class Acceleration:
 
     @property
     def report(self) -> Report:
-        """The report of the last generation. Raises GalaxyDiTError before the first one, and if a transformer of the
-        pipeline was replaced since, because the plugin is not attached to the new one.
+        """The report of the last generation that reached the plugin. Raises GalaxyDiTError before the first one, and
+        if a transformer of the pipeline was replaced since, because the plugin is not attached to the new one.
         """
         if replaced := self._replaced():
             raise GalaxyDiTError(replaced)
+        missed = self._missed()
         if not self.reports:
-            raise GalaxyDiTError("report does not exist yet: generate something first")
+            raise GalaxyDiTError(missed or "report does not exist yet: generate something first")
+        if missed:
+            self._session.warn_and_note(missed)
         return self.reports[-1]
 
     def remove(self) -> None:
         """Remove the plugin. Reports stay; removing twice does nothing."""
-        if replaced := self._replaced():
-            self._session.warn_and_note(replaced)
+        if missed := self._missed():
+            self._session.warn_and_note(missed)
         self._session.close()
         self._hooks.remove()
 

@@ -217,7 +217,7 @@ def by_rank(group: Any | None, joules: float | None, device: torch.device) -> di
     joules = math.nan if joules is None else joules
     if group is None:
         return None if math.isnan(joules) else {str(device): joules}
-    ranks = torch.zeros(distributed.get_world_size(group), dtype=torch.float64, device=device)
+    ranks = torch.zeros(distributed.get_world_size(group), dtype=torch.float32, device=device)
     ranks[distributed.get_rank(group)] = joules
     distributed.all_reduce(ranks, group=group)
     values = ranks.tolist()

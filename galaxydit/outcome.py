@@ -86,6 +86,19 @@ def difference(report: "Report") -> str:
     return f"{full} of {run} steps were full: {_listed(dict(reasons.most_common()))}"
 
 
+def shortfall(report: "Report") -> str:
+    """Warning text if a whole generation missed the requested speedup by more than 5 %, else an empty string; also
+    empty if it was computed in full because of its few steps, which is warned of when it begins.
+    """
+    goal, fraction, why = report.goal, report.compute_fraction, difference(report)
+    if not why or goal is None or goal.speedup is None or fraction * goal.speedup <= 1:
+        return ""
+    early = max(call.step for call in report.calls) < report.steps - 1
+    if early or any(call.reason in (Reason.FEW_STEPS, Reason.UNSERVED) for call in report.calls):
+        return ""
+    return f"{goal.speedup:g}x was asked for and {1 / fraction:.2f}x reached, because {why}"
+
+
 def expected_fidelity(report: "Report") -> str:
     """Clause of the headline: the expected PSNR against the plain video (the video without the plugin), that it is
     unknown, or that the video is the plain one because every step was computed.

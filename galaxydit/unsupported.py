@@ -19,6 +19,7 @@ UNSUPPORTED: dict[str, str] = {
     "Kandinsky6SRTransformer3DModel": "it is distilled to 4 steps, too few to reuse any",
     "AnyFlowFARTransformer3DModel": _TWO_CACHES,
     "WanAnimate2Transformer3DModel": _TWO_CACHES,
+    "SanaWMLTX2RefinerTransformer3DModel": _TWO_CACHES,
     "Cosmos3OmniTransformer": _PACKED,
 }
 """Class names of refused pipelines and transformers, each with the reason; subclasses are refused, too."""

@@ -59,7 +59,7 @@ def hash_weights(module: nn.Module) -> str:
             if type(weights.data) is not torch.Tensor or weights.is_meta:
                 continue
             weights = weights.data.contiguous().view(torch.uint8)
-        values = weights.flatten()[:: max(1, weights.numel() // SAMPLED)].to("cpu", torch.float64)
+        values = weights.flatten()[:: max(1, weights.numel() // SAMPLED)].cpu().double()
         hashes.add(hashlib.sha256(values.numpy().tobytes()).hexdigest())
     return hashlib.sha256("".join(sorted(hashes)).encode()).hexdigest()[:16]
 

@@ -16,7 +16,7 @@ from galaxydit.clock import synchronize
 from galaxydit.context_parallel import token_group
 from galaxydit.energy import Energy, Reading, energy_between, meter_of, read
 from galaxydit.errors import GalaxyDiTError, refusal
-from galaxydit.families import COMPONENTS, transformers_of
+from galaxydit.families import transformers_of
 from galaxydit.pipelines.disturbance import load_per_core
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.published_models import own_settings
@@ -211,9 +211,8 @@ class _DenoiseClock:
                 self.first_call, self.first_reading = self.now(), self.read()
 
         with ExitStack() as stack:
-            for name in COMPONENTS:
-                if (transformer := getattr(pipe, name, None)) is not None:
-                    stack.callback(transformer.register_forward_pre_hook(stamp).remove)
+            for name in transformers_of(pipe):
+                stack.callback(getattr(pipe, name).register_forward_pre_hook(stamp).remove)
             yield
 
     def on_step_end(self, pipe: DiffusionPipeline, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:

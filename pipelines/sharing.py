@@ -4,7 +4,7 @@ import torch
 from diffusers import ContextParallelConfig, DiffusionPipeline
 from torch import distributed
 
-from galaxydit.families import COMPONENTS
+from galaxydit.families import transformers_of
 from galaxydit.pipelines.runs.run import Rank
 
 
@@ -22,6 +22,5 @@ def share_video(pipe: DiffusionPipeline, rank: Rank) -> None:
         return
     if not distributed.is_initialized():
         distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    for name in COMPONENTS:
-        if (transformer := getattr(pipe, name, None)) is not None:
-            transformer.enable_parallelism(config=ContextParallelConfig(ulysses_degree=rank.size))
+    for name in transformers_of(pipe):
+        getattr(pipe, name).enable_parallelism(config=ContextParallelConfig(ulysses_degree=rank.size))

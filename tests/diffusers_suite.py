@@ -81,7 +81,7 @@ class Suite:
     def _attach(self, pipe: Any) -> Any:
         from galaxydit import GalaxyDiTConfig, GalaxyDiTError, Threshold, accelerate
         from galaxydit.acceleration import transformers_of
-        from galaxydit.runtime.registration import refuse_other_caches
+        from galaxydit.other_caches import refuse_other_caches
 
         settings: dict[str, Any] = {"threshold": 0}
         if self.mode == "reuse":

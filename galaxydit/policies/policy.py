@@ -39,6 +39,7 @@ class Reason(Enum):
     OTHER_SAMPLE = "another sample is computed"
     UNKNOWN_CALL = "the call was not understood"
     DRAWN_NOISE = "what to reuse under the drawn noise is not known"
+    OTHER_RANK = "a rank that shares the weights computes"
 
     def __str__(self) -> str:
         return self.value

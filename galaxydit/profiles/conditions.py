@@ -54,8 +54,10 @@ def notes_and_warnings(
             f"fewer steps to be faster, or `galaxydit calibrate --steps {steps}`"
         ]
     for name in ("guidance_scale", "guidance_scale_2"):
-        guidance, known = getattr(source.pipe, f"_{name}", None), getattr(conditions, name)
-        if guidance is None or known is None or (served is None and guidance == known):
+        guidance, known = _guidance_of(source.pipe, name), getattr(conditions, name)
+        if isinstance(guidance, str):
+            differing.append(f"guidance comes from {guidance}, and the profile was {made} with a plain scale")
+        if not isinstance(guidance, int | float) or known is None or (served is None and guidance == known):
             continue
         if served is None or not served.guidance_scale[0] <= guidance <= served.guidance_scale[1]:
             how = (
@@ -95,6 +97,21 @@ def notes_and_warnings(
         )
     warns = profile.kind == "measured" or FEW_STEPS < steps < fewest_steps(profile)
     return ([], differing) if warns else (differing, [])
+
+
+def _guidance_of(pipe: Any, name: str) -> float | str | None:
+    """A pipeline's "guidance_scale" or "guidance_scale_2"; the class of its guider, if this does not guide by a scale
+    alone in all steps; None if it has neither.
+    """
+    guider = getattr(pipe, name.replace("guidance_scale", "guider"), None)
+    if guider is None:
+        return getattr(pipe, f"_{name}", None)
+    usual = {"_start": 0.0, "_stop": 1.0, "guidance_rescale": 0.0, "use_original_formulation": False}
+    is_plain = all(getattr(guider, field, None) == value for field, value in usual.items())
+    kind = type(guider).__name__
+    if kind != "ClassifierFreeGuidance" or not is_plain:
+        return kind
+    return guider.guidance_scale if getattr(guider, "_enabled", True) else 1.0
 
 
 def fewest_steps(profile: Profile) -> int:

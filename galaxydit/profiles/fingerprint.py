@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from galaxydit.adapters import adapters_of
+from galaxydit.families import FAMILIES, class_names
 from galaxydit.profiles.schema import Model, Profile, Setting
 
 PROJECTIONS = 8
@@ -21,10 +22,11 @@ FUSED = re.compile(r"\.to_(added_)?(qkv|kv)\.")  # copies made by `fuse_qkv_proj
 
 def model_of(transformer: nn.Module) -> Model:
     """Class name, plain configuration, projections of the weights and active adapters of a transformer, as a `Model`,
-    to be stored in a profile or compared with a profile.
+    to be stored in a profile or compared with a profile. A subclass, such as FSDP makes, has the name of its family.
     """
-    name, weights = type(transformer).__name__, project_weights(transformer)
-    return Model(name, plain_config(transformer), weights, adapters_of(transformer))
+    names = class_names(transformer)
+    name = next((name for name in names if name in FAMILIES), names[0])
+    return Model(name, plain_config(transformer), project_weights(transformer), adapters_of(transformer))
 
 
 def project_weights(transformer: nn.Module) -> tuple[float, ...]:
@@ -36,7 +38,7 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
     fine-tune, by less for a cast to bfloat16. Empty if any weights cannot be read (meta device, quantised).
     """
     sums, count = [0.0] * PROJECTIONS, 0
-    pattern = torch.cos(torch.arange(ELEMENTS, dtype=torch.float64) ** 2)
+    pattern = torch.cos(torch.arange(ELEMENTS, dtype=torch.float64, device="cpu") ** 2)
     adapters = adapters_of(transformer)
     for name, parameter in transformer.named_parameters():
         foreign = "lora_" in name and not any(f".{adapter}." in name for adapter in adapters)
@@ -44,7 +46,7 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
             continue
         if not is_readable(matrix := loaded(transformer, name, parameter)):
             return ()
-        weights = matrix.detach().flatten()[:ELEMENTS].to("cpu", torch.float64)
+        weights = matrix.detach().flatten()[:ELEMENTS].cpu().double()
         norm = float(torch.linalg.vector_norm(weights))
         value = float(weights @ pattern[: len(weights)]) / norm if norm > 0 else 0.0
         place = hashlib.sha256(name.replace(".base_layer.", ".").encode()).digest()
@@ -109,12 +111,13 @@ def is_shared(profile: Profile, transformers: Sequence[nn.Module]) -> bool:
 def model_mismatch(profile: Model, transformer: nn.Module) -> Mismatch | None:
     """Why a transformer is not the model that a profile stores, which is the argument `profile`; None if it is.
 
-    Class and adapters must be equal, and so must the configuration entries that `profile` names. Weights are compared
-    only if `profile` has projections of them and those of the transformer can be read.
+    Its class may be a subclass of the profile's. Adapters must be equal, and so must the configuration entries that
+    `profile` names. Weights are compared only if `profile` has projections of them and those of the transformer can be
+    read.
     """
-    own = type(transformer).__name__
-    if own != profile.class_name:
-        return Mismatch("class", f"it is for the class {profile.class_name}, and this is {own}")
+    names = class_names(transformer)
+    if profile.class_name not in names:
+        return Mismatch("class", f"it is for the class {profile.class_name}, and this is {names[0]}")
     settings = plain_config(transformer)
     for name, value in profile.config.items():
         if name not in settings or settings[name] != value:

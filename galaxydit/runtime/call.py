@@ -42,6 +42,7 @@ class Call:
         mix: what to convert an output to a clean prediction by; None unless the scheduler draws noise.
         has_history: for each sample, whether this branch has a full step to reuse.
         is_bypassed: whether the call is neither reused nor stored.
+        may_correct: whether every rank that shares the weights corrects its outputs at this step.
         decisions: one `Decision` (compute or reuse, and why) for each sample; empty until the step is decided.
         distances: distance of the proxy since the previous step, for each sample; empty where it was not measured.
         blocks_run: number of blocks that ran; a block that was left half way counts by its share.
@@ -72,6 +73,7 @@ class Call:
     mix: Mix | None = None
     has_history: tuple[bool, ...] = ()
     is_bypassed: bool = False
+    may_correct: bool = True
     decisions: tuple[Decision, ...] = ()
     distances: tuple[float, ...] = ()
     blocks_run: float = 0.0

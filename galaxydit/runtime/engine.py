@@ -13,7 +13,7 @@ from diffusers.hooks.hooks import CacheContext
 from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from torch import Tensor, nn
 
-from galaxydit.context_parallel import token_group
+from galaxydit.context_parallel import agree_before, shares_weights, token_group
 from galaxydit.families import Family
 from galaxydit.policies.policy import FEW_STEPS, Decision, Reason
 from galaxydit.proxies import Place
@@ -91,6 +91,8 @@ class Engine:
         """
         inputs = dict(zip(self._inputs, args, strict=False)) | kwargs
         call = self._locate(context, inputs)
+        if shares_weights(self.transformer):
+            self._agree(call)
         if call is None:
             return forward(*args, **kwargs)
         return_dict = inputs.get("return_dict") is not False
@@ -117,7 +119,10 @@ class Engine:
         accelerated. `context` is diffusers' cache context, if any; `inputs` are the transformer's arguments by name.
         """
         source = self.session.source
-        scheduler, scale = source.scheduler_of(context, inputs.get("timestep")), guidance_of(source.pipe, self.component)
+        scheduler, scale = (
+            source.scheduler_of(context, inputs.get("timestep")),
+            guidance_of(source.pipe, self.component),
+        )
         try:
             identity = identify(self.component, self.transformer, self.family, context, scheduler, inputs, scale)
             generation, trajectory = self.session.enter(identity, token_group(self.transformer))
@@ -175,6 +180,14 @@ class Engine:
                 f"the scheduler draws noise in every step, and {generation.cannot_reuse}; so steps are computed in full"
             )
         return Reason.DRAWN_NOISE if generation.cannot_reuse or mix is None else None
+
+    @beside_the_model
+    def _agree(self, call: Call | None) -> None:
+        """Make the decision of a call before its forward pass the same on all ranks that share the weights."""
+        corrects = call is not None and not call.is_bypassed and any(self.reuse.correction_weights(call))
+        if call is not None:
+            self.consider(call)
+        agree_before(self.transformer, call, corrects)
 
     @beside_the_model
     def consider(self, call: Call) -> None:

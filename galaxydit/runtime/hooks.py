@@ -1,7 +1,6 @@
-"""The hooks through which the engine acts on one transformer, and the hook that notices a replaced transformer."""
+"""The hooks through which the engine acts on one transformer."""
 
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,10 +8,12 @@ import torch
 from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
 from torch import nn
 
-from galaxydit.errors import FullComputeWarning
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.families import blocks_of, unwrap_compiled
+from galaxydit.other_caches import forward_of_another, refuse_other_caches
 from galaxydit.runtime.engine import Engine
-from galaxydit.runtime.registration import HOOK_NAME, HookSet, PluginHook, refuse_other_caches
-from galaxydit.torch_compile import around_the_model
+from galaxydit.runtime.registration import HookSet, PluginHook
+from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
 class ThreadContexts(StateManager):
@@ -35,6 +36,7 @@ class RootHook(PluginHook):
     """Hook on the transformer: runs each call through `engine`. Its StateManager receives diffusers' cache context.
 
     `hooks` are all hooks that one `accelerate` has attached, so that they can be removed without its `Acceleration`.
+    `around` is the transformer's `forward` in the last call, which may be another function that calls the plugin's.
     """
 
     _is_stateful = True
@@ -44,11 +46,36 @@ class RootHook(PluginHook):
         self.engine = engine
         self.hooks = hooks
         self.contexts = ThreadContexts()
+        self.around: Any | None = None
+        self._blocks = [unwrap_compiled(block) for block in blocks_of(engine.transformer, engine.family)]
+
+    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if self.removed:
+            return self.fn_ref.original_forward(*args, **kwargs)
+        if getattr(torch.compiler, "is_exporting", bool)():
+            raise GalaxyDiTError("an accelerated model cannot be exported", "call remove() on its Acceleration first")
+        return self._run(module, *args, **kwargs)
 
     @around_the_model
-    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        refuse_other_caches(self.engine.component, module)
+    def _run(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        self._refuse_changes(module)
+        self.around = vars(module).get("forward")
+        self.hooks.timesteps = getattr(self.engine.session.source.scheduler, "timesteps", None)
         return self.engine.run_transformer(self._context(), self.fn_ref.original_forward, args, kwargs)
+
+    @beside_the_model
+    def _refuse_changes(self, module: nn.Module) -> None:
+        """Raise GalaxyDiTError if another cache is on the transformer, or if hooked blocks were replaced."""
+        component, engine = self.engine.component, self.engine
+        refuse_other_caches(component, module, is_accelerated=True)
+        blocks = [unwrap_compiled(block) for name in engine.family.stacks for block in getattr(module, name)]
+        hooked = [blocks[index] for index in engine.stack.hooked_blocks] if blocks == self._blocks else []
+        if blocks != self._blocks or any(forward_of_another(block) is not None for block in hooked):
+            raise GalaxyDiTError(
+                f"blocks of {component}, or their forward functions, were replaced after accelerate(), as by another "
+                "cache: expected the same blocks",
+                "undo this (cache-dit: `cache_dit.disable_cache(pipe)`), or call remove() on the Acceleration first",
+            )
 
     def _context(self) -> CacheContext | None:
         try:
@@ -78,25 +105,9 @@ class PlacedHook(PluginHook):
 
     @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if self.removed:
+            return self.fn_ref.original_forward(*args, **kwargs)
         return self.run(self.place, self.fn_ref.original_forward, args, kwargs)
-
-
-class ReplacementHook(PluginHook):
-    """Hook on a text encoder or the VAE's decoder: warns if the pipeline's transformer was replaced after `accelerate`.
-
-    `replaced` returns the text of the warning; an empty string if no transformer was replaced. The hook raises no
-    error, because another pipeline may share the encoder or the VAE.
-    """
-
-    def __init__(self, replaced: Callable[[], str]) -> None:
-        super().__init__()
-        self.replaced = replaced
-        self.name = f"{HOOK_NAME} replacement {id(self):x}"  # pipelines share text encoders and VAEs
-
-    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if not torch.compiler.is_compiling() and (text := self.replaced()):
-            warnings.warn(f"galaxydit: {text}", FullComputeWarning, stacklevel=2)
-        return self.fn_ref.original_forward(*args, **kwargs)
 
 
 def module_hooks(engine: Engine) -> Iterator[tuple[str, PlacedHook]]:

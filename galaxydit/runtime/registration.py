@@ -1,10 +1,10 @@
 """Register the plugin's hooks in diffusers' registries, innermost: nearest to the module's own forward function.
 
-Only this file uses private fields of diffusers' hooks.
+Only this file and galaxydit/other_caches.py use private fields of diffusers' hooks.
 """
 
 from collections.abc import Callable
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from typing import Any
 
 from diffusers.hooks import HookRegistry, ModelHook
@@ -12,15 +12,20 @@ from diffusers.hooks.hooks import HookFunctionReference
 from torch import nn
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.other_caches import HookedForward
 from galaxydit.torch_compile import hook_around_compiled
 
 HOOK_NAME = "galaxydit"
 
 
 class PluginHook(ModelHook):
-    """Base class of the plugin's hooks; it refuses to copy or pickle an accelerated module."""
+    """Base class of the plugin's hooks; it refuses to copy or pickle an accelerated module.
+
+    A `removed` hook only runs the function beneath it, because a function put around it may still call it.
+    """
 
     name = HOOK_NAME
+    removed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise GalaxyDiTError(
@@ -29,39 +34,17 @@ class PluginHook(ModelHook):
         )
 
 
-def refuse_other_caches(component: str, transformer: nn.Module) -> None:
-    """Raise GalaxyDiTError if a cache of diffusers is on the transformer, however the cache was enabled. `component`
-    names the transformer in the message.
-    """
-    kind = type(transformer._cache_config).__name__ if getattr(transformer, "is_cache_enabled", False) else ""
-    for registry in _registries(transformer):
-        kind = kind or next((type(hook).__name__ for hook in registry.hooks.values() if _is_cache(hook)), "")
-    if kind:
-        raise GalaxyDiTError(
-            f"{component} has the cache {kind} enabled: expected none beside galaxydit; call "
-            f"{component}.disable_cache(), or remove galaxydit first"
-        )
-
-
-def _registries(transformer: nn.Module) -> list[HookRegistry]:
-    """The registries of the transformer and of the modules below it, from diffusers' own list where it keeps one."""
-    own = getattr(transformer, "_diffusers_hook", None)
-    if own is None:
-        return [module._diffusers_hook for module in transformer.modules() if hasattr(module, "_diffusers_hook")]
-    return [own, *own._get_child_registries()]
-
-
-def _is_cache(hook: ModelHook) -> bool:
-    module = type(hook).__module__
-    return module.startswith("diffusers.") and module.endswith(("_cache", "pyramid_attention_broadcast"))
-
-
 class HookSet:
-    """Hooks that are registered and removed together. Removing them leaves every module as it was before."""
+    """Hooks that are registered and removed together. Removing them leaves every module as it was before.
+
+    `timesteps` is the tensor of timesteps that the pipeline's scheduler had at the last call of a transformer.
+    """
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
+        self._hooks: list[PluginHook] = []
         self._roots: list[nn.Module] = []
+        self.timesteps: Any | None = None
 
     def add(self, module: nn.Module, hook: PluginHook, *, is_root: bool = False) -> None:
         """Register a hook on a module through diffusers' registry, or around the module if it is compiled.
@@ -71,6 +54,7 @@ class HookSet:
         """
         if is_root:
             self._roots.append(module)
+        self._hooks.append(hook)
         compiled = getattr(module, "_compiled_call_impl", None) is not None
         if compiled and not is_root and not is_hooked(module):
             self._undo.append(hook_around_compiled(module, hook))
@@ -90,6 +74,8 @@ class HookSet:
 
     def remove(self) -> None:
         """Remove all hooks, newest first."""
+        for hook in self._hooks:
+            hook.removed = True
         while self._undo:
             self._undo.pop()()
         self.refresh()
@@ -122,7 +108,7 @@ def insert_innermost(module: nn.Module, hook: PluginHook) -> Callable[[], None]:
     had_registry, had_forward = vars(registry).setdefault("before_galaxydit", before)
     holder, attribute = _innermost_slot(module, registry)
     beneath = getattr(holder, attribute)
-    wrapper = update_wrapper(partial(hook.new_forward, module), beneath)
+    wrapper = update_wrapper(HookedForward(hook.new_forward, module), beneath)
     reference = HookFunctionReference()
     reference.pre_forward, reference.post_forward = hook.pre_forward, hook.post_forward
     reference.forward, reference.original_forward = wrapper, beneath

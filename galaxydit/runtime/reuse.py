@@ -141,14 +141,14 @@ class OutputReuse:
 
         `outputs` and the result have the same shapes. `forward` calls the transformer; only `ResidualReuse` calls it.
         """
-        weights = self._correction_weights(call) if outputs else []
-        if not any(weights):
+        weights = self.correction_weights(call) if outputs else []
+        if not any(weights) or not call.may_correct:
             return None
         outputs, reused = self._beside_reuse(call, outputs, forward)
         return self._corrected(call, outputs, reused, weights)
 
     @beside_the_model
-    def _correction_weights(self, call: Call) -> list[float]:
+    def correction_weights(self, call: Call) -> list[float]:
         """For each sample, the accumulated error of the steps reused since its last full step / the error of reuse at
         this step.
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from galaxydit.config import GalaxyDiTConfig
-from galaxydit.context_parallel import token_group
+from galaxydit.context_parallel import agree, token_group
 from galaxydit.families import CONCATENATED, FAMILIES, Family
 from galaxydit.policies.policy import Controller, Observation
 from galaxydit.proxies import PROXIES, distance_of
@@ -99,7 +99,10 @@ class Samples:
                 first=generation.first,
             )
             decisions.append(state.controllers[key].decide(observation))
-        call.decisions = state.decisions[call.scope] = tuple(decisions)
+        agreed = tuple(decisions)
+        if proxy is not None:
+            agreed = agree(self._transformer, agreed, call.has_history)
+        call.decisions = state.decisions[call.scope] = agreed
         for key in errors:
             del state.errors[key]
         self._confirm(call)
@@ -260,7 +263,7 @@ def join_samples(tensors: Sequence[Tensor]) -> Tensor:
 @beside_the_model
 def join_rows(parts: Sequence[Sequence[Tensor]], rows: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
     """Put the outputs of several calls back into the order of the batch; `rows` are the batch rows of each call."""
-    order = torch.tensor([row for part in rows for row in part])
+    order = torch.tensor([row for part in rows for row in part], device="cpu")
     outputs = [torch.cat(tensors) for tensors in zip(*parts, strict=True)]
     return tuple(output.index_select(0, order.argsort().to(output.device)) for output in outputs)
 

@@ -35,9 +35,10 @@ def scheduler_response(scheduler: Any, sigmas: Sequence[float], first: int = 0) 
         return euler_response(sigmas)
     steps = len(sigmas)
     # Rows of the batch: a prediction of 1 at one step each, at all steps, and at no step. The last two test linearity.
-    impulses = torch.cat([torch.eye(steps), torch.ones(1, steps), torch.zeros(1, steps)]).double()
-    latent = torch.zeros(steps + 2, 1, 1, 1, 1, dtype=torch.float64)
-    with suppress(Exception):  # whatever a scheduler raises here, the generation must go on
+    impulses = torch.eye(steps + 2, steps, dtype=torch.float64, device="cpu")
+    impulses[steps] = 1.0
+    latent = torch.zeros(steps + 2, 1, 1, 1, 1, dtype=torch.float64, device="cpu")
+    with torch.device("cpu"), suppress(Exception):  # whatever a scheduler raises here, the generation must go on
         fresh = _fresh(scheduler, first)
         own_noise = {"generator": torch.Generator()} if "generator" in _parameters(fresh.step) else {}
         for step in range(first, steps):

@@ -22,7 +22,7 @@ from galaxydit.config import GalaxyDiTConfig
 from galaxydit.context_parallel import token_group
 from galaxydit.energy import EnergyWindow, meter_of
 from galaxydit.errors import FullComputeWarning, ProfileWarning
-from galaxydit.outcome import Goal
+from galaxydit.outcome import Goal, shortfall
 from galaxydit.policies.policy import Reason
 from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.generation import Generation
@@ -225,9 +225,17 @@ class Session:
         return generation
 
     def _archive(self, generation: Generation) -> None:
+        self._finish(generation)
         self._reports.append(generation.report())
-        generation.release()
         self.generations.remove(generation)
+
+    @staticmethod
+    def _finish(generation: Generation) -> None:
+        """Drop the tensors of a generation, and warn if it missed its speedup."""
+        text = "" if generation.finished else shortfall(generation.report())
+        if text:
+            warnings.warn(f"galaxydit: {text}", FullComputeWarning, stacklevel=2)
+        generation.release()
 
     @_one_at_a_time
     def close(self) -> None:
@@ -239,7 +247,8 @@ class Session:
     def warn_and_note(self, text: str, category: type[Warning] = FullComputeWarning) -> None:
         """Add a note to the current report, and raise it as a Python warning if the session has not yet raised it."""
         self.note(text)
-        if text not in self._warned:
+        expected = category is FullComputeWarning and not self.config.history_length  # nothing was to be reused
+        if text not in self._warned and not expected:
             self._warned.add(text)
             warnings.warn(f"galaxydit: {text}", category, stacklevel=2)
 
@@ -254,7 +263,7 @@ class Session:
         own = [generation for generation in self.generations if generation.thread == threading.get_ident()]
         latest = self.current if self.current in own else next(iter(own[::-1]), self.current)
         if latest is not None:
-            latest.release()
+            self._finish(latest)
 
     @_one_at_a_time
     def leave(self, generation: Generation, records: list[CallRecord], device: torch.device) -> None:

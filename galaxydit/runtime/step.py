@@ -100,7 +100,7 @@ def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor
     if stated is None:
         return None
     # Given tokens, such as a first frame, have a smaller timestep than the denoised ones.
-    return StepInfo(step, steps, float(torch.as_tensor(stated).max()) / 1000)
+    return StepInfo(step, steps, float(stated.max() if isinstance(stated, Tensor) else stated) / 1000)
 
 
 def noise_level(sigma: float, sigmas: Sequence[float]) -> float:
@@ -189,9 +189,9 @@ def _scheduler_step(
     if step is not None:
         return int(step)
     if stated is not None:
-        known = timesteps.double()
+        known = timesteps.float()
         given = [
-            torch.as_tensor(timestep, dtype=torch.double, device=known.device)
+            torch.as_tensor(timestep, dtype=torch.float, device=known.device)
             for timestep in (received, stated)
             if timestep is not None
         ]

@@ -1,7 +1,8 @@
-"""Measure end-to-end seconds and joules at the text encoders and at the VAE's decoder."""
+"""Hooks on text encoders and the VAE's decoder: measure seconds and joules, and warn if the plugin was not reached."""
 
 import time
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -9,27 +10,32 @@ from torch import Tensor, nn
 
 from galaxydit.clock import synchronize
 from galaxydit.energy import difference, read
+from galaxydit.errors import FullComputeWarning
 from galaxydit.runtime.registration import HOOK_NAME, PluginHook
 from galaxydit.runtime.session import Session
 from galaxydit.torch_compile import around_the_model
 
 
-class TimerHook(PluginHook):
+class EdgeHook(PluginHook):
     """Hook on a text encoder or the VAE's decoder.
 
     On a text encoder (`encodes_text`), it adds up the seconds and joules of text encoding in the session. On the
-    decoder, it stores the time at which decoding ended.
+    decoder, it stores the time at which decoding ended. It warns of `missed()`, which says why a generation did not
+    reach the plugin, else is empty; an error would hit other pipelines that share the encoder or the VAE.
     """
 
-    def __init__(self, session: Session, *, encodes_text: bool) -> None:
+    def __init__(self, session: Session, missed: Callable[[], str], *, encodes_text: bool) -> None:
         super().__init__()
-        self.session = session
+        self.session, self.missed = session, missed
         self.encodes_text = encodes_text
-        self.name = f"{HOOK_NAME} timer {id(session):x}"  # pipelines share text encoders and VAEs
+        self.name = f"{HOOK_NAME} edge {id(session):x}"  # pipelines share text encoders and VAEs
 
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():  # decode() compiled as one full graph, which a clock would break
+        # A clock would break the graph of a decode() that is compiled as one full graph.
+        if self.removed or torch.compiler.is_compiling():
             return self.fn_ref.original_forward(*args, **kwargs)
+        if text := self.missed():
+            warnings.warn(f"galaxydit: {text}", FullComputeWarning, stacklevel=2)
         return self._timed(*args, **kwargs)
 
     @around_the_model

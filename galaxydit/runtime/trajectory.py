@@ -161,7 +161,11 @@ class Trajectory:
             return False
         before, now = self.latent.tensor, call.latent
         few, many = sorted((len(before), len(now)))  # guidance in one batch may have been switched off or on
-        return many % few == 0 and before.shape[1:] == now.shape[1:] and (before.dtype, before.device) == (now.dtype, now.device)
+        return (
+            many % few == 0
+            and before.shape[1:] == now.shape[1:]
+            and (before.dtype, before.device) == (now.dtype, now.device)
+        )
 
     def measure(self, call: CallIdentity, group: Any | None) -> Tensor:
         """On the device, for a call at the next step: distance of its latent from this one's, and its own norm, both
@@ -270,4 +274,3 @@ class Trajectory:
         self.pending.clear()
         self.cleans.clear()
         self.latent = None
-

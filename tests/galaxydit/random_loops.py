@@ -150,7 +150,9 @@ class Watch:
         if last.ran:
             self.own[key].append(exact)
             return output
-        known = torch.stack([latent.flatten(), *(one.flatten() for one in self.own[key][-4:] if one.shape == exact.shape)], 1)
+        known = torch.stack(
+            [latent.flatten(), *(one.flatten() for one in self.own[key][-4:] if one.shape == exact.shape)], 1
+        )
         rest = output.flatten() - known @ torch.linalg.lstsq(known, output.flatten()[:, None]).solution[:, 0]
         error = float((output - exact).norm() / exact.norm())
         self.predicted.append(Seen(loop, window, branch, step, error, latent, float(rest.norm() / output.norm())))
@@ -178,7 +180,9 @@ def run_loop(index: int, plan: Plan, call: Watch, scheduler: Any) -> Iterator[No
             part = latent[:, :, low:high]
             given = t.clone()[None] if plan.copies else t.expand(1)
 
-            def ask(branch: str, latent: Tensor, text: Tensor, given: Tensor = given, step: int = step, window: int = window) -> Tensor:
+            def ask(
+                branch: str, latent: Tensor, text: Tensor, given: Tensor = given, step: int = step, window: int = window
+            ) -> Tensor:
                 sigma = float(scheduler.sigmas[step])
                 where = {"step_index": step, "num_inference_steps": len(scheduler.timesteps), "sigma": sigma}
                 with model.cache_context(branch, **where) if plan.named else nullcontext():
@@ -243,7 +247,10 @@ def run(plans: list[Plan], rng: random.Random) -> Watch:
     config = GalaxyDiTConfig(policy, warmup=0.1, order=plans[0].order)
     own = None if plans[0].blind else schedulers[0]
     with torch.no_grad(), galaxydit.accelerate(model, config=config, scheduler=own):
-        loops = [run_loop(index, plan, watch, scheduler) for index, (plan, scheduler) in enumerate(zip(plans, schedulers, strict=True))]
+        loops = [
+            run_loop(index, plan, watch, scheduler)
+            for index, (plan, scheduler) in enumerate(zip(plans, schedulers, strict=True))
+        ]
         while loops:
             loop = rng.choice(loops)
             for _ in range(rng.choice((1, 1, 2, 5))):
@@ -285,7 +292,9 @@ class Undisturbed:
     @staticmethod
     def _alone(plan: Plan) -> Plan:
         one_batch, blind = plan.one_batch, plan.blind
-        return Plan(plan.scheduler, plan.steps, plan.speedup, 1, plan.guided, one_batch=one_batch, blind=blind, named=blind)
+        return Plan(
+            plan.scheduler, plan.steps, plan.speedup, 1, plan.guided, one_batch=one_batch, blind=blind, named=blind
+        )
 
 
 @dataclass
@@ -313,7 +322,9 @@ class Tally:
                 self.siblings += near
                 self.mixed += not near
                 if not near:
-                    self.worst.append(f"{plans[seen.loop]} of {len(plans)} {seen.loop=} {seen.window=} {seen.branch} {seen.step=} {seen.error:.3f} > 2 x {limit:.3f} {seen.strange=:.3f}")
+                    self.worst.append(
+                        f"{plans[seen.loop]} of {len(plans)} {seen.loop=} {seen.window=} {seen.branch} {seen.step=} {seen.error:.3f} > 2 x {limit:.3f} {seen.strange=:.3f}"
+                    )
         for index, plan in enumerate(plans):
             if plan.scheduler in PLAIN and plan.stops_at is None and plan.rolls == "no":
                 self.expected += undisturbed.reused(plan) * len(plan.windows)

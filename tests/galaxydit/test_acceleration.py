@@ -59,6 +59,27 @@ def test_threshold_zero_is_bit_identical_and_says_so(tiny_wan_pipeline: WanPipel
     assert {call.reason for call in acceleration.report.calls[2:]} == {Reason.ZERO_THRESHOLD}
 
 
+@pytest.mark.parametrize("steps", [4, 12])
+def test_lossless_is_bit_identical_without_a_warning(
+    tiny_wan_pipeline: WanPipeline, recwarn: pytest.WarningsRecorder, steps: int
+) -> None:
+    plain = run(tiny_wan_pipeline, num_inference_steps=steps)
+    with galaxydit.accelerate(tiny_wan_pipeline, quality="lossless"):
+        assert torch.equal(run(tiny_wan_pipeline, num_inference_steps=steps), plain)
+    assert not [warning for warning in recwarn if "galaxydit" in str(warning.message)]
+
+
+def test_a_missed_speedup_is_warned_of(tiny_wan_pipeline: WanPipeline, recwarn: pytest.WarningsRecorder) -> None:
+    with galaxydit.accelerate(tiny_wan_pipeline, speedup=2.0, max_error=10.0):
+        run(tiny_wan_pipeline, num_inference_steps=20)
+    assert not [warning for warning in recwarn if warning.category is FullComputeWarning]
+    with (
+        galaxydit.accelerate(tiny_wan_pipeline, speedup=2.0, max_error=0.0),
+        pytest.warns(FullComputeWarning, match=r"2x was asked for and 1\.\d\dx reached, because .*max_error"),
+    ):
+        run(tiny_wan_pipeline, num_inference_steps=20)
+
+
 def test_a_schedule_of_all_steps_is_bit_identical(tiny_wan_pipeline: WanPipeline) -> None:
     plain = run(tiny_wan_pipeline)
     for reuse in ("output", "residual"):

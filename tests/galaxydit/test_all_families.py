@@ -5,6 +5,7 @@ Sizes follow the tiny configurations of diffusers' own tests.
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import diffusers
@@ -25,7 +26,7 @@ from galaxydit import (
     Threshold,
     UnknownFamilyWarning,
 )
-from galaxydit.families import CONCATENATED, FAMILIES, SEPARATE, blocks_of
+from galaxydit.families import CONCATENATED, FAMILIES, SEPARATE, blocks_of, transformers_of
 from galaxydit.policies.policy import Decision, Observation, Reason
 
 BLOCKS = 4
@@ -686,6 +687,14 @@ def test_an_unknown_transformer_is_recognised_by_its_blocks_with_a_warning(sched
     assert [call.step for call in acceleration.report.calls if call.reused] == [3, 4, 6, 7, 9, 10]
     assert {call.blocks for call in acceleration.report.calls} == {4}
     assert torch.equal(denoise_unknown(transformer, scheduler), plain)
+
+
+def test_an_unknown_transformer_is_found_under_an_unknown_name_but_no_control_network() -> None:
+    class ControlNet(Unknown):
+        pass
+
+    pipe = SimpleNamespace(denoiser=Unknown(4), controlnet=ControlNet(4), encoder=nn.ModuleList([nn.Linear(2, 2)] * 2))
+    assert transformers_of(pipe) == {"denoiser": pipe.denoiser}
 
 
 def test_an_unknown_transformer_without_a_list_of_blocks_is_refused() -> None:

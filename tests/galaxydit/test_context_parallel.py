@@ -1,5 +1,6 @@
-"""Context parallelism on two CPU ranks: one decision for all, the same as in a single process."""
+"""Two CPU ranks that share a video's tokens, or the weights: one decision for all."""
 
+import datetime
 import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,9 +14,11 @@ import torch
 from diffusers import ContextParallelConfig, FlowMatchEulerDiscreteScheduler, WanTransformer3DModel
 from diffusers.models import attention_dispatch
 from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 import galaxydit
-from galaxydit import GalaxyDiTConfig, Online, Threshold
+from galaxydit import FixedSteps, GalaxyDiTConfig, Online, Threshold
 from galaxydit.context_parallel import token_group
 
 RANKS = 2
@@ -34,23 +37,28 @@ SETTINGS: dict[str, dict[str, Any]] = {
 Result = tuple[list[bool], list[float | None], list[float], Tensor]
 
 
-def denoise(transformer: WanTransformer3DModel, settings: dict[str, Any], attach: Callable[[], None]) -> Result:
+def denoise(
+    transformer: WanTransformer3DModel, settings: dict[str, Any], attach: Callable[[], None], seed: int = 0
+) -> Result:
     """Decisions, distances, errors of predictions and latents of a small generation with two branches."""
     scheduler = FlowMatchEulerDiscreteScheduler(shift=5.0)
     scheduler.set_timesteps(12)
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     latents = torch.randn(1, 16, 2, 4, 4, generator=generator)
     texts = list(torch.randn(2, 1, 8, 128, generator=generator))
     settings = dict(settings)
     if settings.pop("samples", 1) == 2:
         latents = torch.cat([latents, 2.0 * torch.randn(1, 16, 2, 4, 4, generator=generator)])
         texts = [text.repeat(2, 1, 1) for text in texts]
-    with galaxydit.accelerate(transformer, scheduler=scheduler, **settings) as acceleration, torch.no_grad():
+    settings = {"scheduler": scheduler} | settings
+    with galaxydit.accelerate(transformer, **settings) as acceleration, torch.no_grad():
         attach()
         for timestep in scheduler.timesteps:
             words = [transformer(latents, timestep.expand(len(latents)), text, return_dict=False)[0] for text in texts]
             guided = words[1] + 3.0 * (words[0] - words[1])
             latents = scheduler.step(guided, timestep, latents, return_dict=False)[0]
+    if not acceleration.reports:
+        return [], [], [], latents
     calls, errors = acceleration.report.calls, [record.error for record in acceleration.report.guard]
     return [call.reused for call in calls], [call.distance for call in calls], errors, latents
 
@@ -88,20 +96,73 @@ def work(rank: int, folder: Path, build: Callable[[int], WanTransformer3DModel],
     distributed.destroy_process_group()
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize("exchange", ["Ulysses", "ring"])
-def test_two_ranks_decide_as_one_process_does(
-    tmp_path: Path, tiny_transformer: Callable[[int], WanTransformer3DModel], exchange: str
-) -> None:
+def on_two_ranks(target: Callable[..., None], folder: Path, *arguments: Any) -> list[Any]:
+    """What each rank saved."""
     context = multiprocessing.get_context("fork")
-    ranks = [context.Process(target=work, args=(rank, tmp_path, tiny_transformer, exchange)) for rank in range(RANKS)]
+    ranks = [context.Process(target=target, args=(rank, folder, *arguments)) for rank in range(RANKS)]
     for process in ranks:
         process.start()
     for process in ranks:
         process.join(timeout=120)
         process.kill()
     assert [process.exitcode for process in ranks] == [0] * RANKS
-    first, second = (torch.load(tmp_path / f"rank-{rank}.pt", weights_only=True) for rank in range(RANKS))
+    return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(RANKS)]
+
+
+RESIDUAL = GalaxyDiTConfig(FixedSteps((0, 1, 2, 5, 8, 11)), reuse="residual")
+SHARDED: dict[str, list[dict[str, Any]]] = {
+    "latent": [{"config": replace(OFTEN, policy=Threshold(0.2), proxy="noisy_latent")}],
+    "part of a block": [{"config": replace(OFTEN, policy=Threshold(0.1), proxy="self_attention")}],
+    "residual": [{"config": replace(OFTEN, policy=Threshold(0.2), reuse="residual")}],
+    "learned errors": [{"config": GalaxyDiTConfig(Online(max_error=0.3), proxy="noisy_latent")}],
+    "branches apart": [{"config": replace(OFTEN, policy=Threshold(0.2), guidance_alignment=False)}],
+    "two samples": [{"config": replace(OFTEN, policy=Threshold(0.1)), "samples": 2}],
+    "schedule": [{"speedup": 2.0}],
+    "one corrects": [{"config": RESIDUAL}, {"config": replace(RESIDUAL, correction=False)}],
+    "another plan": [{"config": RESIDUAL}, {"config": replace(RESIDUAL, policy=FixedSteps((0, 1, 2, 6, 9)))}],
+    "schedule and proxy": [{"speedup": 2.0}, {"config": OFTEN}],
+    "one step unknown": [{"config": OFTEN}, {"config": OFTEN, "scheduler": None}],
+}
+"""Settings of the first rank, and of the second where it has others."""
+
+
+def work_sharded(rank: int, folder: Path, build: Callable[[int], WanTransformer3DModel]) -> None:
+    """One rank with half of the weights and a video of its own."""
+    torch.set_num_threads(1)
+    limit = datetime.timedelta(seconds=30)
+    meeting = f"file://{folder / 'rendezvous'}"
+    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=RANKS, timeout=limit)
+    mesh, decisions = init_device_mesh("cpu", (RANKS,)), {}
+    for name, settings in SHARDED.items():
+        torch.manual_seed(0)
+        transformer = build(3)
+        for block in transformer.blocks:
+            fully_shard(block, mesh=mesh)
+        fully_shard(transformer, mesh=mesh)
+        decisions[name] = denoise(transformer, settings[min(rank, len(settings) - 1)], lambda: None, seed=rank)[0]
+    torch.save(decisions, folder / f"rank-{rank}.pt")
+    distributed.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_ranks_that_share_the_weights_run_a_block_on_all_or_on_none(
+    tmp_path: Path, tiny_transformer: Callable[[int], WanTransformer3DModel]
+) -> None:
+    first, second = on_two_ranks(work_sharded, tmp_path, tiny_transformer)
+    assert not any(first.pop("one step unknown")), "the other computes, so this one does"
+    assert second.pop("one step unknown") == []
+    assert first == second
+    shares = {name: sum(decisions) / len(decisions) for name, decisions in first.items()}
+    assert shares.pop("schedule and proxy") == 0, "one decides before the forward pass, the other in it"
+    assert min(shares.values()) > 0, shares
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("exchange", ["Ulysses", "ring"])
+def test_two_ranks_decide_as_one_process_does(
+    tmp_path: Path, tiny_transformer: Callable[[int], WanTransformer3DModel], exchange: str
+) -> None:
+    first, second = on_two_ranks(work, tmp_path, tiny_transformer, exchange)
     assert len(first) == 2 * len(SETTINGS)
     for name, settings in SETTINGS.items():
         torch.manual_seed(0)

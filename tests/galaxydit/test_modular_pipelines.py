@@ -9,6 +9,7 @@ from diffusers import (
     ClassifierFreeGuidance,
     FlowMatchEulerDiscreteScheduler,
     HeliosScheduler,
+    MiniMaxH3Scheduler,
     PerturbedAttentionGuidance,
     SkipLayerGuidance,
 )
@@ -19,14 +20,22 @@ from diffusers.modular_pipelines import WanBlocks
 from diffusers.modular_pipelines.helios import HeliosAutoBlocks, HeliosPyramidAutoBlocks
 from diffusers.modular_pipelines.hunyuan_video1_5 import HunyuanVideo15AutoBlocks
 from diffusers.modular_pipelines.ltx import LTXBlocks
+from diffusers.modular_pipelines.minimax_h3.modular_blocks_minimax_h3 import MiniMaxH3AutoDenoiseStep
+from diffusers.modular_pipelines.minimax_h3.references import MiniMaxH3ImageReference
+from diffusers.modular_pipelines.modular_pipeline import ModularPipelineBlocks, SequentialPipelineBlocks
+from diffusers.modular_pipelines.modular_pipeline_utils import InputParam
 from diffusers.modular_pipelines.wan import Wan22Blocks
-from tiny_parts import OFTEN, REUSED, SIZE, build_transformer, flow, masks, texts, unipc
+from PIL import Image
+from tiny_parts import OFTEN, REUSED, SIZE, build_transformer, embedding, flow, masks, texts, unipc
 from tiny_table import GLYPHS, HUNYUAN_15, LTX, PREDICTIONS, UNNAMED, WAN
 from torch import Tensor
 
 import galaxydit
-from galaxydit import FixedSteps, GalaxyDiTConfig
+from galaxydit import FixedSteps, GalaxyDiTConfig, GalaxyDiTError
 
+MINIMAX = {"num_attention_heads": 2, "attention_head_dim": 16, "hidden_size": 24, "num_layers": 4, "ffn_dim": 32}
+MINIMAX |= {"num_refiner_layers": 1, "in_channels": 24, "audio_in_channels": 32, "text_dim": 16, "freq_dim": 8}
+MINIMAX |= {"time_embed_hidden_dim": 24, "time_embed_dim": 16, "rope_freq_dim": 2}
 NEVER = GalaxyDiTConfig(FixedSteps(tuple(range(60))))
 
 
@@ -98,6 +107,56 @@ def test_every_step_of_a_modular_pipeline_is_computed_or_reused_as_decided(name:
         ]
         assert not report.notes
     assert torch.equal(run(), plain)
+
+
+def minimax_h3(names: tuple[str, ...]) -> tuple[Any, Callable[[], Tensor]]:
+    """The denoising with an image as a reference, which runs `transformer_ref`."""
+    blocks = {"setup": References(), "denoise": MiniMaxH3AutoDenoiseStep()}
+    pipe = SequentialPipelineBlocks.from_blocks_dict(blocks).init_pipeline()
+    pipe.set_progress_bar_config(disable=True)
+    transformers = {name: build_transformer("MiniMaxH3Transformer3DModel", MINIMAX) for name in names}
+    pipe.update_components(scheduler=MiniMaxH3Scheduler(12.0), audio_scheduler=MiniMaxH3Scheduler(3.0), **transformers)
+    reference = MiniMaxH3ImageReference(Image.new("RGB", (64, 64)))
+    arguments: dict[str, Any] = {
+        "prompt_embeds": embedding(8, 16),
+        "text_token_tags": torch.full((8,), pipe.text_tag),
+        "references": [reference],
+        "normalized_references": [reference],
+        "condition_latents": [embedding(24, 1, 4, 4)],
+        "audio_condition_latents": [],
+        "height": 64,
+        "width": 64,
+        "num_frames": 124,
+        "num_inference_steps": 13,
+    }
+    return pipe, lambda: pipe(**arguments, generator=torch.Generator().manual_seed(0)).values["latents"]
+
+
+class References(ModularPipelineBlocks):
+    """Stands in for the steps that encode the references."""
+
+    model_name = "minimax-h3"
+    inputs = (InputParam("references"),)
+
+    def __call__(self, components: Any, state: Any) -> Any:
+        return components, state
+
+
+@pytest.mark.parametrize("names", [("transformer", "transformer_ref"), ("transformer_ref",)])
+def test_a_transformer_under_another_name_is_accelerated(names: tuple[str, ...]) -> None:
+    pipe, run = minimax_h3(names)
+    plain = run()
+    with galaxydit.accelerate(pipe, config=OFTEN) as acceleration:
+        assert not torch.equal(run(), plain)
+    report = acceleration.report
+    assert {call.transformer for call in report.calls} == {"transformer_ref"}
+    assert report.reused_steps == len(REUSED)
+    assert torch.equal(run(), plain)
+
+
+def test_a_modular_pipeline_without_its_models_names_the_cure() -> None:
+    with pytest.raises(GalaxyDiTError, match=r"has no transformer.*load_components\(\) first"):
+        galaxydit.accelerate(WanBlocks().init_pipeline())
 
 
 def skip_layer(**steps: float) -> Any:

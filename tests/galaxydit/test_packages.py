@@ -10,8 +10,8 @@ FOLDER = Path(galaxydit.__file__).parent
 # From the lowest to the highest; packages of one line do not import each other.
 LAYERS = (
     ("errors", "files", "adapters", "clock", "energy"),
-    ("unsupported", "context_parallel", "torch_compile", "validation", "policies", "request"),
-    ("families",),
+    ("unsupported", "other_caches", "torch_compile", "validation", "policies", "request"),
+    ("families", "context_parallel"),
     ("proxies", "extrapolation"),
     ("config",),
     ("outcome",),

@@ -9,6 +9,7 @@ from tiny_parts import OFTEN, REUSED, SIZE, Tiny, embedding, masks, texts
 from tiny_table import PIPELINES
 
 import galaxydit
+from galaxydit.families import transformers_of
 from galaxydit.runtime.step import draws_noise
 
 
@@ -42,6 +43,15 @@ def test_every_step_of_a_pipeline_is_computed_or_reused_as_decided(tiny: Tiny) -
     registries = [module._diffusers_hook for module in pipe.transformer.modules() if hasattr(module, "_diffusers_hook")]
     assert not [hook for registry in registries for hook in registry.hooks]
     assert torch.equal(run(), plain)
+
+
+def test_the_transformer_alone_is_found_whatever_its_name(tiny: Tiny) -> None:
+    pipe, _ = tiny.build()
+    transformer = pipe.transformer
+    assert transformers_of(pipe) == {"transformer": transformer}
+    pipe.transformer, pipe.denoiser = None, transformer
+    pipe.denoiser.__class__ = type("Own", (type(transformer),), {})
+    assert transformers_of(pipe) == {"denoiser": transformer}
 
 
 def test_a_pipeline_gets_the_speedup_that_is_asked_for(tiny: Tiny) -> None:

@@ -10,7 +10,7 @@ from diffusers import FlowMatchEulerDiscreteScheduler, WanPipeline, WanTransform
 from torch import Tensor
 
 import galaxydit
-from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
+from galaxydit import FixedSteps, GalaxyDiTConfig, GalaxyDiTError, Threshold
 
 STEPS = 12
 REUSING = {"policy": Threshold(1e-3), "warmup": 0.2, "max_consecutive": 1}
@@ -111,6 +111,19 @@ def test_blocks_compiled_anew_while_attached_are_left_alone_on_removal(
     anew = [block._compiled_call_impl for block in transformer.blocks]
     acceleration.remove()
     assert [block._compiled_call_impl for block in transformer.blocks] == anew
+
+
+def test_export_of_an_accelerated_transformer_names_the_cure(
+    tiny_transformer: Callable[[int], WanTransformer3DModel],
+) -> None:
+    transformer = tiny_transformer(2)
+    inputs = torch.randn(1, 16, 2, 4, 4), torch.tensor([500]), torch.randn(1, 8, 128)
+    with (
+        galaxydit.accelerate(transformer, config=GalaxyDiTConfig(**REUSING)),
+        pytest.raises(GalaxyDiTError, match=r"cannot be exported; call remove\(\)"),
+    ):
+        torch.export.export(transformer, inputs, {"return_dict": False}, strict=False)
+    torch.export.export(transformer, inputs, {"return_dict": False}, strict=False)
 
 
 def test_a_wholly_compiled_transformer_keeps_its_decisions(

@@ -1,5 +1,6 @@
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -44,6 +45,16 @@ def test_a_fine_tune_of_some_layers_is_told_from_its_base(
             if where in name and weights.ndim >= 2:
                 weights.add_(torch.randn_like(weights) * weights.std() * change)
     assert model_mismatch(before, model).part == "weights"
+
+
+def test_a_subclass_keeps_the_profile_of_its_base(tiny_transformer: Callable[[int], WanTransformer3DModel]) -> None:
+    """`fully_shard` gives a model such a class, and so do users who change a forward."""
+    model = tiny_transformer(2)
+    known = model_of(model)
+    model.__class__ = type("FSDPWanTransformer3DModel", (WanTransformer3DModel,), {})
+    assert model_mismatch(known, model) is None
+    assert model_of(model) == known
+    assert model_mismatch(replace(known, class_name="LTXVideoTransformer3DModel"), model).part == "class"
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -2,11 +2,19 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import accelerate
 import pytest
 import torch
-from diffusers import UniPCMultistepScheduler, WanPipeline, WanTransformer3DModel
+from diffusers import (
+    AdaptiveProjectedGuidance,
+    ClassifierFreeGuidance,
+    UniPCMultistepScheduler,
+    WanPipeline,
+    WanTransformer3DModel,
+)
 from profile_parts import PROMPT, SETTINGS, profile_for, target_of
 
 import galaxydit
@@ -17,10 +25,12 @@ from galaxydit.policies.online import Online
 from galaxydit.policies.proxy_threshold import ProxyThreshold
 from galaxydit.policies.schedule import Schedule
 from galaxydit.policies.threshold import Threshold
+from galaxydit.profiles.conditions import notes_and_warnings
 from galaxydit.profiles.evidence import RankedProxy
 from galaxydit.profiles.fingerprint import is_shared, model_mismatch, model_of, project_weights
 from galaxydit.profiles.recipe import Target
 from galaxydit.profiles.registry import find_profile, load_profile
+from galaxydit.runtime.session import Source
 
 RANKED = RankedProxy("block_residual", 0.05, 0.9, 0.8, 0.95, 0.3, 0.1, 0.5, 0.7)
 
@@ -58,6 +68,27 @@ def test_other_settings_are_adapted_to_with_a_warning_and_the_budget_holds(
             generate(tiny_wan_pipeline, PROMPT, replace(SETTINGS, **change), 0)
         assert any(re.search(remark, note) for note in acceleration.report.notes)
         assert acceleration.report.compute_fraction == pytest.approx(0.5, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("guider", "remark"),
+    [
+        (ClassifierFreeGuidance(3.0), None),
+        (ClassifierFreeGuidance(5.0), "guidance_scale=5, and the profile was measured at 3"),
+        (ClassifierFreeGuidance(3.0, enabled=False), "guidance_scale=1, and the profile was measured at 3"),
+        (ClassifierFreeGuidance(3.0, start=0.2), "guidance comes from ClassifierFreeGuidance, and"),
+        (AdaptiveProjectedGuidance(3.0), "guidance comes from AdaptiveProjectedGuidance, and"),
+    ],
+)
+def test_the_guider_of_a_modular_pipeline_is_compared_with_the_profile(
+    tiny_wan_pipeline: WanPipeline, guider: Any, remark: str | None
+) -> None:
+    profile, tiny = profile_for(tiny_wan_pipeline), tiny_wan_pipeline
+    pipe = SimpleNamespace(guider=guider, scheduler=tiny.scheduler, transformer=tiny.transformer)
+    source, sigmas = Source(pipe, tiny.transformer), profile.conditions.sigmas
+    notes, warned = notes_and_warnings(profile, False, 20, sigmas, source, (16, 2, 4, 4))
+    assert notes == []
+    assert warned == [] if remark is None else remark in warned[0]
 
 
 def test_with_fewer_steps_than_a_profile_serves_the_default_computes_all_and_says_so(

@@ -26,20 +26,23 @@ def video_pipelines() -> dict[str, set[str]]:
 
     root = Path(diffusers.__file__).parent
     pipelines: dict[str, set[str]] = {}
-    for path in sorted((root / "pipelines").rglob("pipeline_*.py")):
+    for path in sorted((root / "pipelines").rglob("*.py")):
         pipelines.update(_pipelines_in(ast.parse(path.read_text(encoding="utf-8"))))
     for folder in sorted(path for path in (root / "modular_pipelines").iterdir() if path.is_dir()):
         source = "\n".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py")))
         if 'OutputParam.template("videos"' in source:
             transformers = set(re.findall(r"ComponentSpec\([^,]+,\s*(\w*Transformer\w*)", source))
-            pipelines |= dict.fromkeys(re.findall(r"^class (\w+ModularPipeline)\(", source, re.MULTILINE), transformers)
+            steps = r"^class (\w+)DenoiseStep\((?:.(?!\nclass ))*transformer_cls=(\w+)"
+            own = dict(re.findall(steps, source, re.MULTILINE | re.DOTALL))
+            for name in re.findall(r"^class (\w+)ModularPipeline\(", source, re.MULTILINE):
+                pipelines[f"{name}ModularPipeline"] = {own[name]} if name in own else transformers
     return pipelines
 
 
 def _pipelines_in(module: ast.Module) -> Iterator[tuple[str, set[str]]]:
     """Names of the video pipelines of a module that have no U-Net, and of their transformers."""
     for node in module.body:
-        if not isinstance(node, ast.ClassDef) or not node.name.endswith("Pipeline"):
+        if not isinstance(node, ast.ClassDef) or not re.search(r"Pipeline\b", ast.unparse(node).partition("\n")[0]):
             continue
         methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
         taken = {item.name: [*item.args.args, *item.args.kwonlyargs] for item in methods}

@@ -1,0 +1,70 @@
+"""Refuse caches of other tools, which skip blocks that the plugin takes for computed."""
+
+from functools import partial
+from typing import Any
+
+from diffusers.hooks import HookRegistry, ModelHook
+from torch import nn
+
+from galaxydit.errors import GalaxyDiTError
+
+
+class HookedForward(partial):
+    """The forward function of a module with one of the plugin's hooks. Tools that restore it bind it again."""
+
+    def __get__(self, *_: Any) -> "HookedForward":
+        return self
+
+
+def forward_of_another(module: nn.Module) -> Any | None:
+    """The function that a user or a tool put in the place of the module's `forward`; None for the class's own, compiled
+    or not, under hooks of diffusers, accelerate and the plugin, and in a wrapper that names the plugin's function.
+    """
+    forward: Any = vars(module).get("forward")
+    while hasattr(forward, "_torchdynamo_orig_callable"):
+        forward = forward._torchdynamo_orig_callable
+    is_own = forward is None or getattr(forward, "__func__", None) is type(module).forward
+    wrapper = str(getattr(getattr(forward, "func", forward), "__module__", ""))
+    is_hooked = any(isinstance(each, HookedForward) for each in (forward, getattr(forward, "__wrapped__", None)))
+    is_hooked = is_hooked or wrapper.startswith(("diffusers.hooks.", "accelerate."))
+    return None if is_own or is_hooked else forward
+
+
+def refuse_other_caches(component: str, transformer: nn.Module, *, is_accelerated: bool = False) -> None:
+    """Raise GalaxyDiTError if a cache of diffusers is on the transformer, however the cache was enabled, or if the
+    forward function was replaced, which other caches do: on the class, or on a transformer that is not yet accelerated.
+    `component` names the transformer in the message.
+    """
+    kind = type(transformer._cache_config).__name__ if getattr(transformer, "is_cache_enabled", False) else ""
+    for registry in _registries(transformer):
+        kind = kind or next((type(hook).__name__ for hook in registry.hooks.values() if _is_cache(hook)), "")
+    if kind:
+        raise GalaxyDiTError(
+            f"{component} has the cache {kind} enabled: expected none beside galaxydit; call "
+            f"{component}.disable_cache(), or remove galaxydit first"
+        )
+    owner = next(base for base in type(transformer).__mro__ if "forward" in vars(base))
+    other = vars(owner)["forward"]
+    if getattr(other, "__module__", owner.__module__) == owner.__module__:
+        other = None if is_accelerated else forward_of_another(transformer)
+    if other is not None:
+        raise GalaxyDiTError(
+            f"{component}.forward is {getattr(other, '__qualname__', type(other).__name__)} of "
+            f"{getattr(other, '__module__', 'another module')}: expected that of {owner.__name__}, because another may "
+            "be a cache",
+            f"undo the replacement (`del {component}.forward`; cache-dit: `cache_dit.disable_cache(pipe)`), or write "
+            "it as the forward of a subclass",
+        )
+
+
+def _registries(transformer: nn.Module) -> list[HookRegistry]:
+    """The registries of the transformer and of the modules below it, from diffusers' own list where it keeps one."""
+    own = getattr(transformer, "_diffusers_hook", None)
+    if own is None:
+        return [module._diffusers_hook for module in transformer.modules() if hasattr(module, "_diffusers_hook")]
+    return [own, *own._get_child_registries()]
+
+
+def _is_cache(hook: ModelHook) -> bool:
+    module = type(hook).__module__
+    return module.startswith("diffusers.") and module.endswith(("_cache", "pyramid_attention_broadcast"))
