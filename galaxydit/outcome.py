@@ -77,7 +77,7 @@ def difference(report: "Report") -> str:
     reasons = Counter(reason for _, reason in report.computed_steps)
     unplanned = {reason: count for reason, count in reasons.most_common() if reason not in PLANNED}
     if unplanned and fraction * goal.speedup > 1:
-        return "these steps were computed: " + _listed(unplanned)
+        return _listed(unplanned)
     rows = Counter(call.step for call in report.calls for _ in range(call.rows))
     if len(set(rows.values())) > 1:
         return f"{full} of {run} steps were full, and guided steps have more block evaluations than others"

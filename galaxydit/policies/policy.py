@@ -23,7 +23,7 @@ class Reason(Enum):
     UNSERVED = "too few steps for the profile"
     WARM_UP = "warm-up"
     LAST_STEPS = "last steps"
-    NO_HISTORY = "nothing to reuse, because a branch, a condition or the latent is new"
+    NO_HISTORY = "a branch, a condition or the latent is new"
     CAP = "cap on consecutive reuse"
     SCHEDULE = "schedule"
     ZERO_THRESHOLD = "threshold is 0"

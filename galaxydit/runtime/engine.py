@@ -260,8 +260,8 @@ class Engine:
             self.session.warn_and_note(
                 f"proxy {self._policy_proxy!r} was not read in a call, so it was computed in full"
             )
-        if call.is_reused and not call.parts:
-            for sample in call.samples:
+        for sample, is_reused in zip(call.samples, call.reused, strict=False):
+            if is_reused:
                 call.state.missed.setdefault((call.branch, sample), []).append(call.info.step)
         if call.info.is_last:
             if not call.generation.is_continuous(call.trajectory, call.generation.first + 2):

@@ -303,7 +303,7 @@ def test_tensors_are_let_go_when_the_generation_ends(tiny_wan_pipeline: WanPipel
         run(tiny_wan_pipeline)
         generation = acceleration._session.current
         assert generation is not None
-        assert not generation.states
+        assert not generation.trajectories
         assert acceleration.report.bytes_held > 0
 
 
@@ -313,7 +313,7 @@ def test_nothing_is_held_while_the_video_is_decoded(tiny_wan_pipeline: WanPipeli
     held = []
 
     def look(*_: Any) -> None:
-        held.append([state.bytes_held() for state in acceleration._session.current.states.values()])
+        held.append([acceleration._session.current.holds_now()])
 
     config = GalaxyDiTConfig(policy, reuse=reuse, order=1, keep_last=0)
     with galaxydit.accelerate(tiny_wan_pipeline, config=config) as acceleration:

@@ -464,7 +464,7 @@ def test_a_family_keeps_the_contract_of_diffusers_caches(tiny: Tiny, scheduler: 
         call(transformer, tiny, noise(tiny.latents, 0), timestep, noise(tiny.conditions, 1), "cond")
     reset()
     assert [report.steps_run for report in acceleration.reports] == [STEPS, 3]
-    assert not acceleration._session.current.states
+    assert not acceleration._session.current.trajectories
     assert equal(denoise(transformer, tiny, scheduler), reused)
     assert len(acceleration.reports) == 3
     acceleration.remove()

@@ -179,7 +179,7 @@ def test_a_thousand_generations_leave_no_more_behind_than_a_hundred() -> None:
         after = run(100, 1000)
         assert len(acceleration.reports) == 17, "the last 16, and the one that ended just now"
         assert acceleration._session.current is not None
-        assert not acceleration._session.current.states
+        assert not acceleration._session.current.trajectories
     objects, tensors, memory = (late - early for early, late in zip(before, after, strict=True))
     assert tensors == 0
     assert objects < 100

@@ -193,7 +193,7 @@ def test_the_first_transformer_lets_go_once_the_second_has_taken_over(two_stage:
     held, proxies = [], []
 
     def look(pipe: Any, index: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
-        states = acceleration._session.current.states
+        states = acceleration._session.current.trajectories[0].states
         held.append({name: sorted({branch for branch, _ in state.history}) for name, state in states.items()})
         proxies.append(bool(states["transformer"].proxies))
         return tensors
