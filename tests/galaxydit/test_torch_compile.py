@@ -33,13 +33,14 @@ def euler() -> FlowMatchEulerDiscreteScheduler:
 def trajectory(transformer: WanTransformer3DModel) -> Tensor:
     """The sum of all outputs of a small trajectory; every other step repeats the input of the step before."""
     generator = torch.Generator().manual_seed(0)
-    latents = torch.randn(STEPS, 1, 16, 2, 4, 4, generator=generator)
+    noise = torch.randn(STEPS, 1, 16, 2, 4, 4, generator=generator)
+    latents = noise[0] + 0.02 * noise
     text = torch.randn(2, 1, 8, 128, generator=generator).unbind()  # one tensor for all steps, as pipelines pass it
-    total = torch.zeros(1)
+    total, sigmas = torch.zeros(1), euler().sigmas.tolist()
     with torch.no_grad():
         for step in range(STEPS):
             for branch, words in zip(("cond", "uncond"), text, strict=True):
-                context = {"step_index": step, "num_inference_steps": STEPS, "sigma": 1 - step / STEPS}
+                context = {"step_index": step, "num_inference_steps": STEPS, "sigma": sigmas[step]}
                 with transformer.cache_context(branch, **context):
                     total = total + transformer(latents[step // 2], torch.tensor([900]), words).sample
     return total

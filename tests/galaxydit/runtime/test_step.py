@@ -63,7 +63,8 @@ def test_a_scheduler_drives_the_calls_that_have_its_noise_levels_and_timesteps()
     context = CacheContext("cond", step_index=2, num_inference_steps=5, sigma=float(ours.sigmas[2]))
     assert driving(context, ours, ours.timesteps[2].expand(2)) is ours
     assert driving(context, ours, torch.tensor(500)) is ours
-    assert driving(None, ours, others.timesteps[2]) is ours, "unnamed steps show nothing"
+    assert driving(None, ours, ours.timesteps[2]) is ours
+    assert driving(None, ours, others.timesteps[2]) is None
     assert driving(context, ours, others.timesteps[2].expand(2)) is None
     others.set_timesteps(9)
     assert driving(context, others, torch.tensor(500)) is None
