@@ -206,7 +206,8 @@ def test_a_guider_of_a_modular_pipeline_may_ask_for_three_predictions(
     assert len(acceleration.reports) == 2
     calls = acceleration.report.calls
     for branch in ("call 0", "call 1"):
-        assert [call.step for call in calls if call.branch == branch and call.reused] == REUSED
+        expected = REUSED if stop == 1.0 else REUSED[:-2]  # when the third ends, the next full steps are without it
+        assert [call.step for call in calls if call.branch == branch and call.reused] == expected
     third = [(call.step, call.reused) for call in calls if call.branch == "call 2"]
     if stop == 1.0:
         assert third == [(step, step in REUSED) for step in range(1, 12)]
