@@ -6,12 +6,10 @@ Where a scheduler draws noise in every step, an output belongs to the noise of i
 from typing import Any, NamedTuple
 
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
-from galaxydit.runtime.step import ROUNDING, StepInfo, sigmas_in
+from galaxydit.runtime.step import ROUNDING, StepInfo, sigmas_in, values_of
 
 SMALLEST = 1e-3  # weight of the clean video in an output below which it cannot be recovered
-_READ = WeakTensorKeyDictionary()
 
 
 class Mix(NamedTuple):
@@ -52,7 +50,7 @@ def weights_of_input(scheduler: Any | None, info: StepInfo) -> tuple[float, floa
     timesteps = getattr(scheduler, "timesteps", None)
     if not isinstance(table, Tensor) or not isinstance(timesteps, Tensor) or info.step >= len(timesteps):
         return None
-    alpha = _read(table)[min(int(_read(timesteps)[info.step]), len(table) - 1)]
+    alpha = values_of(table)[min(int(values_of(timesteps)[info.step]), len(table) - 1)]
     return alpha**0.5, (1 - alpha) ** 0.5
 
 
@@ -91,9 +89,3 @@ def _prediction_type(scheduler: Any) -> str | None:
         return "flow_prediction" if kind in (None, "flow_prediction") else None
     return kind if kind in ("epsilon", "v_prediction", "sample") else None
 
-
-def _read(tensor: Tensor) -> list[float]:
-    """The values of a tensor, which are read only once."""
-    if tensor not in _READ:
-        _READ[tensor] = tensor.tolist()
-    return _READ[tensor]

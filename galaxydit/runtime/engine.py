@@ -31,6 +31,8 @@ from galaxydit.runtime.stack import Stack
 from galaxydit.runtime.step import Noise
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
+MOST_BREAKS = 2  # of a latent's way under an unknown scheduler, which may draw noise
+
 
 class Engine:
     """Runs the calls of one transformer. All state between calls is in the session's generation.
@@ -162,6 +164,8 @@ class Engine:
                 f"{self.few_steps} or fewer), so all are computed"
             )
             return Reason.FEW_STEPS
+        if generation.noise is Noise.UNKNOWN and generation.breaks > MOST_BREAKS:
+            return Reason.DRAWN_NOISE
         if generation.noise in (Noise.NONE, Noise.UNKNOWN) or self.config.history_length == 0:
             return None
         mix = mix_of(generation.scheduler, info)
