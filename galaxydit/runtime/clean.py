@@ -13,7 +13,7 @@ SMALLEST = 1e-3  # weight of the clean video in an output below which it cannot 
 
 
 class Mix(NamedTuple):
-    """Weights of one step: input = `signal` clean + `noise` white noise, output = `of_input` input + `of_clean` clean."""
+    """Weights of a step: input = `signal` clean + `noise` white noise, output = `of_input` input + `of_clean` clean."""
 
     signal: float
     noise: float
@@ -27,7 +27,7 @@ def mix_of(scheduler: Any | None, info: StepInfo) -> Mix | None:
     if weights is None or kind is None or weights[1] <= 0:
         return None
     signal, noise = weights
-    # x = a x0 + s e, from which e = (x - a x0) / s, v = a e - s x0 with a^2 + s^2 = 1, and e - x0 with a + s = 1 follow.
+    # x = a x0 + s e, so e = (x - a x0) / s; v = a e - s x0 with a^2 + s^2 = 1; and e - x0 with a + s = 1.
     of_input, of_clean = {
         "epsilon": (1 / noise, -signal / noise),
         "v_prediction": (signal / noise, -1 / noise),
@@ -88,4 +88,3 @@ def _prediction_type(scheduler: Any) -> str | None:
     if _is_flow(scheduler):
         return "flow_prediction" if kind in (None, "flow_prediction") else None
     return kind if kind in ("epsilon", "v_prediction", "sample") else None
-

@@ -21,7 +21,7 @@ from galaxydit.runtime.call import Call, LeaveForward
 from galaxydit.runtime.clean import mix_of
 from galaxydit.runtime.full_step_guard import FullStepGuard
 from galaxydit.runtime.guidance import guidance_of, says_guided
-from galaxydit.runtime.identity import KnownValue, UnknownCallError, identify
+from galaxydit.runtime.identity import CallIdentity, KnownValue, UnknownCallError, identify
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.outputs import build_output, tensors_of
 from galaxydit.runtime.reuse import OutputReuse, ResidualReuse
@@ -115,18 +115,21 @@ class Engine:
         self._record(call)
         return output
 
-    @beside_the_model
-    def _locate(self, context: CacheContext | None, inputs: dict[str, Any]) -> Call | None:
-        """The call with its generation, step and samples; None, with a note in the report, where the call cannot be
-        accelerated. `context` is diffusers' cache context, if any; `inputs` are the transformer's arguments by name.
-        """
+    def _identify(self, context: CacheContext | None, inputs: dict[str, Any]) -> CallIdentity:
         source = self.session.source
         scheduler, scale = (
             source.scheduler_of(context, inputs.get("timestep")),
             guidance_of(source.pipe, self.component),
         )
+        return identify(self.component, self.transformer, self.family, context, scheduler, inputs, scale)
+
+    @beside_the_model
+    def _locate(self, context: CacheContext | None, inputs: dict[str, Any]) -> Call | None:
+        """The call with its generation, step and samples; None, with a note in the report, where the call cannot be
+        accelerated. `context` is diffusers' cache context, if any; `inputs` are the transformer's arguments by name.
+        """
         try:
-            identity = identify(self.component, self.transformer, self.family, context, scheduler, inputs, scale)
+            identity = self._identify(context, inputs)
             generation, trajectory = self.session.enter(identity, token_group(self.transformer))
         except UnknownCallError as error:
             self.session.warn_and_note(str(error))
@@ -142,7 +145,7 @@ class Engine:
         call = Call(
             generation, trajectory, self.component, state, branch, scope, identity.info, inputs["hidden_states"]
         )
-        call.is_guided = says_guided(source.pipe)
+        call.is_guided = says_guided(self.session.source.pipe)
         if reason := self._cannot_reuse(call):
             call.is_bypassed, call.decisions, call.has_history = True, (Decision(False, reason),), (False,)
             return call
