@@ -117,10 +117,8 @@ class Engine:
 
     def _identify(self, context: CacheContext | None, inputs: dict[str, Any]) -> CallIdentity:
         source = self.session.source
-        scheduler, scale = (
-            source.scheduler_of(context, inputs.get("timestep")),
-            guidance_of(source.pipe, self.component),
-        )
+        scheduler = source.scheduler_of(context, inputs.get("timestep"))
+        scale = guidance_of(source.pipe, self.component)
         return identify(self.component, self.transformer, self.family, context, scheduler, inputs, scale)
 
     @beside_the_model

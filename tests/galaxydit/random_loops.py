@@ -344,8 +344,8 @@ class Tally:
         share = self.reused / max(1, self.expected)
         return (
             f"{self.loops} loops, {self.predicted} predicted calls, {self.foreign} from another trajectory or branch, "
-            f"{self.mixed} with more than twice the error of undisturbed loops, {self.siblings} of siblings nearer than "
-            f"{SIBLINGS}; without drawn noise {share:.1%} of the reuse of undisturbed loops"
+            f"{self.mixed} with more than twice the error of undisturbed loops, {self.siblings} of siblings nearer "
+            f"than {SIBLINGS}; without drawn noise {share:.1%} of the reuse of undisturbed loops"
         )
 
 
