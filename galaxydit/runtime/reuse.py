@@ -54,7 +54,7 @@ class OutputReuse:
         for sample in call.samples:
             own = history.get((call.branch, sample))
             last = max((steps[-1].step for (_, one), steps in history.items() if one == sample), default=0)
-            found.append(bool(own) and (not joint or own[-1].step == last))
+            found.append(own is not None and (not joint or own[-1].step == last))
         return tuple(found)
 
     @beside_the_model
