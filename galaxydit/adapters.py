@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 
 def adapters_of(transformer: nn.Module) -> tuple[str, ...]:
@@ -15,7 +16,7 @@ def adapters_of(transformer: nn.Module) -> tuple[str, ...]:
 def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
     """For each layer with adapters a tuple of five: names of its active adapters, `scales_of` the layer, whether its
     adapters are disabled, whether any are merged into the weights, and how often each adapter weight was changed in
-    place, as a hotswap does. Empty without adapters.
+    place. Empty without adapters.
 
     The states are read layer by layer because LoRA scales may differ from block to block.
     """
@@ -37,5 +38,20 @@ def scales_of(layer: Any) -> tuple[tuple[str, float], ...]:
 
 
 def _versions_of(layer: nn.Module) -> tuple[int, ...]:
-    own = (weight for name, weight in layer.named_parameters() if not name.startswith("base_layer"))
-    return tuple(weight._version for weight in own if not weight.is_inference())
+    return tuple(weight._version for weight in _own_weights(layer) if not weight.is_inference())
+
+
+def adapter_sizes(transformer: nn.Module) -> Tensor | None:
+    """Norms of the adapter weights of the first layer that has some, which PEFT's hotswap changes without a trace
+    elsewhere; None without adapters.
+    """
+    if not getattr(transformer, "_hf_peft_config_loaded", False):
+        return None
+    layers = (layer for layer in transformer.modules() if isinstance(getattr(layer, "scaling", 0), dict))
+    own = (_own_weights(layer) for layer in layers)
+    weights = next((found for found in own if found), [])
+    return torch.stack([weight.detach().float().norm() for weight in weights]) if weights else None
+
+
+def _own_weights(layer: nn.Module) -> list[Tensor]:
+    return [weight for name, weight in layer.named_parameters() if not name.startswith("base_layer")]

@@ -9,7 +9,7 @@ import torch
 from diffusers.hooks.hooks import CacheContext
 from torch import Tensor, nn
 
-from galaxydit.adapters import adapter_states
+from galaxydit.adapters import adapter_sizes, adapter_states
 from galaxydit.families import Family
 from galaxydit.runtime.clean import weights_of_input
 from galaxydit.runtime.step import StepInfo, locate, timesteps_address
@@ -98,7 +98,7 @@ def identify(
         latent=latent,
         shares_latent=family.shares_latent,
         guidance_scale=guidance_scale,
-        conditions=conditions | {"adapters": hash(adapter_states(transformer))},
+        conditions=conditions | {"adapters": (hash(adapter_states(transformer)), adapter_sizes(transformer))},
         timesteps_address=timesteps_address(timestep, context.timestep if context else None),
         scheduler=scheduler,
     )
