@@ -32,7 +32,7 @@ class UnguardedEngine(Engine):
 
     def _make_reuse(self) -> OutputReuse:
         reuse = super()._make_reuse()
-        reuse.follows_slope = lambda *_: True  # type: ignore[method-assign]
+        reuse.follows_slope = lambda *_: True
         return reuse
 
 

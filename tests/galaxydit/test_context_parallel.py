@@ -56,7 +56,8 @@ def denoise(
     errors: list[float] = []
 
     def summed(group: Any, sums: Tensor) -> Tensor:
-        errors.extend(sum_over(group, sums).tolist())
+        sloped, repeated = sum_over(group, sums).tolist()
+        errors.append(sloped / repeated)
         return sums
 
     accelerated = galaxydit.accelerate(transformer, **settings)
