@@ -106,7 +106,7 @@ class GenerationObserver(Observer):
             return
         if self._call is None or call.info.step != self._call.info.step:
             self._finish_step()
-            component = next(name for name, state in call.generation.states.items() if state is call.state)
+            component = call.component
             if self._call is not None and component != self._component:
                 self._switch = len(self._sigmas)
                 self._previous.clear()

@@ -97,11 +97,12 @@ def missed(
         sum over the reused steps i of response[i] * (sigmas[newest] - sigmas[i])
         / (response[step] * (sigmas[newest] - sigmas[step]))
 
-    `newest` (the earlier full step), `step` and the `reused` steps (by default all between these) are indices. The error is assumed to grow from 0 at `newest` in
-    proportion to the distance in sigma. `sigmas` are the noise levels of all steps, and `response` is the linear
-    response of the final latent to each step's output (`galaxydit.runtime.scheduler_response`). Without sigmas or
-    response, all steps count alike, which gives n / 2 for n reused steps. The result is limited to [-2 n, 2 n], because
-    a `step` of small response would otherwise be changed too much; it is 0 if the denominator is 0.
+    `newest` (the earlier full step), `step` and the `reused` steps (by default all between these) are indices. The
+    error is assumed to grow from 0 at `newest` in proportion to the distance in sigma. `sigmas` are the noise levels of
+    all steps, and `response` is the linear response of the final latent to each step's output
+    (`galaxydit.runtime.scheduler_response`). Without sigmas or response, all steps count alike, which gives n / 2 for n
+    reused steps. The result is limited to [-2 n, 2 n], because a `step` of small response would otherwise be changed
+    too much; it is 0 if the denominator is 0.
     """
     reused = range(newest + 1, step) if reused is None else reused
     limit = 2.0 * len(reused)

@@ -4,8 +4,8 @@ from typing import Any
 
 from galaxydit.eval.cost.architecture import architecture_of
 from galaxydit.eval.cost.estimate import Cost, Estimate, Interval
-from galaxydit.eval.cost.hardware import gpu_named
-from galaxydit.eval.cost.predict import Workload, fitted, predict
+from galaxydit.eval.cost.hardware import gpu_named, kernel_of
+from galaxydit.eval.cost.predict import Platform, Workload, fitted, predict
 
 Columns = dict[str, tuple[str, float, str]]
 """By heading of a column: the field of a row, the divisor that converts it to the heading's unit, and the format."""
@@ -27,18 +27,15 @@ PREDICTED: Columns = {
 def rows_of(made: Estimate) -> list[dict[str, Any]]:
     """One table row for the pipeline without the plugin, and one with the plugin if `made` has a speedup.
 
-    Keys: `method` ("plain", or such as "galaxydit 2x"), `compiled` (False), and `predicted_` before the name of each
-    field of `Cost`: seconds (batch_latency_s, denoise_s, text_encoder_s, decoder_s, plugin_s), joules
-    (energy_per_video_joules, and again as `predicted_joules`), avg_power_watts, bytes (peak_memory_bytes, plugin_bytes)
-    and price.
-
-    A predicted value is a dict of `median`, `low` and `high`; `predicted_plugin_bytes` is a number, or None for 0.
-    `predicted_plugin_s` is missing if it is 0, and `predicted_price` without a price.
+    Keys: `method` ("plain", or such as "galaxydit 2x"), `compiled`, and `predicted_` before the name of each field of
+    `Cost`, with the joules again as `predicted_joules`. A predicted value is a dict of `median`, `low` and `high`;
+    `predicted_plugin_bytes` is a number, or None for 0. `predicted_plugin_s` is missing if it is 0, and
+    `predicted_price` without a price.
     """
     costs = {"plain": made.plain}
     if made.accelerated is not None:
         costs[f"galaxydit {made.speedup:g}x"] = made.accelerated
-    return [{"method": name, "compiled": False} | _row(cost) for name, cost in costs.items()]
+    return [{"method": name, "compiled": made.compiled} | _row(cost) for name, cost in costs.items()]
 
 
 def _row(cost: Cost) -> dict[str, Any]:
@@ -50,22 +47,23 @@ def _row(cost: Cost) -> dict[str, Any]:
 
 
 def predicted_denoising(
-    device: str, preset: str, size: tuple[int, int, int], steps: int, compute_fraction: float
+    device: str,
+    preset: str,
+    size: tuple[int, int, int],
+    steps: int,
+    compute_fraction: float,
+    compiled: bool = False,
 ) -> dict[str, float]:
-    """Predicted cost of denoising a Wan2.1 preset of `galaxydit latency`, as fields of that command's rows.
+    """Predicted seconds (`predicted_denoise_s`) and joules (`predicted_joules`) of denoising, for a row of
+    `galaxydit latency`; empty for an unknown device or preset.
 
-    The fields are `predicted_denoise_s` (seconds) and `predicted_joules`. Empty for an unknown device or preset.
-
-    Args:
-        device: product name, such as "NVIDIA H100 80GB HBM3".
-        preset: "1.3B" or "14B".
-        size: height and width in pixels, and frames.
-        steps: number of denoising steps.
-        compute_fraction: block evaluations with the plugin / without it.
+    `device` is a product name, such as "NVIDIA H100 80GB HBM3", `preset` "1.3B" or "14B" of Wan2.1, `size` height and
+    width in pixels and frames, and `compute_fraction` block evaluations with the plugin / without it.
     """
     gpu, model = gpu_named(device), {"1.3B": "wan2.1-t2v-1.3b", "14B": "wan2.1-t2v-14b"}.get(preset)
     if gpu is None or model is None:
         return {}
     constants, _ = fitted()
-    made = predict(Workload(architecture_of(model), *size, steps), gpu, constants, compute_fraction=compute_fraction)
+    work, platform = Workload(architecture_of(model), *size, steps), Platform(gpu, kernel_of("native", gpu), compiled)
+    made = predict(work, platform, constants, compute_fraction=compute_fraction)
     return {"predicted_denoise_s": made.denoising, "predicted_joules": made.denoising_joules}

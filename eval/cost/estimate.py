@@ -14,15 +14,17 @@ from typing import Any
 
 from galaxydit.errors import check_choice, check_count, check_number, refusal
 from galaxydit.eval.cost.architecture import BYTES, Architecture, architecture_of, repository_name
-from galaxydit.eval.cost.hardware import Gpu, gpu_of
-from galaxydit.eval.cost.predict import Prediction, Split, Workload, fitted, predict, splits
+from galaxydit.eval.cost.hardware import gpu_of, kernel_of
+from galaxydit.eval.cost.operations import MASKED
+from galaxydit.eval.cost.predict import Platform, Prediction, Split, Workload, fitted, predict, splits
 from galaxydit.pipelines.published_models import CHECKPOINTS
 from galaxydit.request import Request
 
-FIT = "constants fitted to 206 published measurements (ML.ENERGY leaderboard v3, xDiT, bfloat16)"
+FIT = "constants fitted to published measurements and to those of this project (eval/cost/measurements.json)"
 RANGE = "90 % of the measurements of models that the fit did not see lie in such intervals"
 MEMORY_RANGE = (0.6, 1.6)  # eager kernels, allocator and VAE differ; no published measurement narrows it
 LIVE_WIDTHS = 20  # values per token that a block of diffusers holds at its peak, in widths, without feed-forward
+BYTES_PER_PIXEL = {"h264": 0.031, "lossless": 0.46}  # of an mp4 file of a natural clip; it varies with the content
 PREDICTIONS_KEPT = 2  # outputs of each branch that the plugin keeps, one for each order of its extrapolation
 
 
@@ -45,7 +47,8 @@ class Cost:
     Attributes:
         batch_latency_s: seconds from the prompt to the decoded video.
         denoise_s: seconds of the transformer, the plugin's share included.
-        text_encoder_s, decoder_s: seconds outside the transformer, which no reuse shortens.
+        text_encoder_s, decoder_s: seconds outside the transformer, which no reuse shortens; `decoder_s` with the
+            conversion of the frames on the host.
         plugin_s: the plugin's share of `denoise_s`: seconds of the block that each reused step still runs, so that the
             plugin can measure the change of its output; 0 without the plugin.
         energy_per_video_joules: sum over all GPUs.
@@ -72,6 +75,8 @@ class Estimate:
     """The predicted cost of a model's videos, with the settings that it is predicted for.
 
     Attributes:
+        attention: the attention kernel, such as "cuDNN".
+        compiled: whether the transformer's blocks are compiled.
         split: how the GPUs share a video, such as "Ulysses 4, ring 2"; "" for one GPU.
         height, width: in pixels.
         videos: number of videos that `Cost.price` is for.
@@ -84,6 +89,8 @@ class Estimate:
     model: str
     gpu: str
     gpus: int
+    attention: str
+    compiled: bool
     split: str
     height: int
     width: int
@@ -104,12 +111,10 @@ class Estimate:
         return self.plain.energy_per_video_joules.value - self.accelerated.energy_per_video_joules.value
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: all fields and `saved_joules`, under their own names.
+        """Plain data for JSON: all fields and `saved_joules`, under their own names; dataclasses become dicts.
 
-        "plain" and "accelerated" are dicts of the fields of `Cost`, each an `Interval` as a dict of "value", "low" and
-        "high"; but "plugin_bytes" is a number, and "price" may be None. Of their keys, batch_latency_s,
-        energy_per_video_joules and avg_power_watts are names of the ML.ENERGY leaderboard. "accelerated" and
-        "saved_joules" are None without a speedup.
+        Of the keys of `Cost`, batch_latency_s, energy_per_video_joules and avg_power_watts are names of the ML.ENERGY
+        leaderboard.
         """
         return asdict(self) | {"sources": list(self.sources), "saved_joules": self.saved_joules}
 
@@ -127,12 +132,14 @@ def estimate(
     videos: int = 1,
     price: float | None = None,
     reuse: str | None = None,
+    attention: str = "native",
+    compiled: bool = False,
 ) -> Estimate:
     """The predicted seconds, joules, memory and price of a model's videos, plain and accelerated.
 
     Args:
         model: a name in `CHECKPOINTS`, or a hub id in architectures.json.
-        gpu: "H100" or "B200", in capital or small letters.
+        gpu: a name in `galaxydit.eval.cost.hardware.GPUS`, such as "H100" or "rtx-4090".
         speedup: block evaluations of a plain video / of an accelerated one, from 1 to steps / 2 (2 for
             fewer than 4 steps); None predicts plain alone.
         size: width and height in pixels, such as "1280x720"; by default the size that the model's authors recommend.
@@ -143,8 +150,11 @@ def estimate(
         price: of one GPU hour, in any currency; None predicts no price.
         reuse: what the plugin keeps of full steps, "output" (the transformer's output) or "residual" (what its block
             stack adds to its input); by default the value in the model's profile, or "output" if the model has none.
+        attention: backend as diffusers' `set_attention_backend` names it; "native" predicts the kernel that the
+            installed PyTorch chooses on the GPU.
+        compiled: whether the transformer's blocks are compiled.
 
-    Raises GalaxyDiTError for a model without a known shape, a GPU without measurements, and values out of range.
+    Raises GalaxyDiTError for a model without a known shape, a GPU or a backend without data, and values out of range.
     """
     shape, device = architecture_of(model), gpu_of(gpu)
     Request(speedup=speedup)  # raises for a speedup below 1
@@ -159,27 +169,26 @@ def estimate(
         expected = f"at most {largest:g}, because at least 2 of {work.steps} steps are computed"
         raise refusal("speedup", speedup, expected, "pass for example 2")
     constants, _ = fitted()
+    platform = Platform(device, kernel_of(attention, device, masked=shape.family in MASKED), compiled)
     candidates = _splits(shape, gpus, ring)
-    split = min(candidates, key=lambda split: predict(work, device, constants, split).seconds)
+    split = min(candidates, key=lambda split: predict(work, platform, constants, split).seconds)
 
     def cost(fraction: float) -> Cost:
-        return _cost(work, device, split, fraction, reuse, videos, price)
+        return _cost(work, platform, split, fraction, reuse, videos, price)
 
     plain = cost(1.0)
     accelerated = None if speedup is None else cost(1 / speedup)
     peak = (accelerated or plain).peak_memory_bytes.value
     shown = (work.height, work.width, work.frames, work.steps)
     return Estimate(
-        model, device.name, gpus, split.name, *shown, videos, speedup, plain, accelerated, peak < device.memory,
-        _sources(shape, gpus),
+        model, device.name, gpus, platform.kernel, compiled, split.name, *shown, videos, speedup, plain, accelerated,
+        peak < device.memory, _sources(shape, platform, gpus),
     )  # fmt: skip
 
 
 def _workload(model: str, shape: Architecture, size: str | None, frames: int | None, steps: int | None) -> Workload:
-    """One video at the given settings; a setting that is None gets the value that the model's authors recommend.
-
-    `size` is width and height in pixels, such as "1280x720". Raises GalaxyDiTError for a value that is not allowed, and
-    for None if no value is known for the model.
+    """One video at the given settings (see `estimate`). Raises GalaxyDiTError for a value that is not allowed, and for
+    None if the authors of the model recommend no value.
     """
     by_name = {repository_name(checkpoint.hub_id): checkpoint for checkpoint in CHECKPOINTS.values()}
     known = CHECKPOINTS.get(model) or by_name.get(repository_name(model))
@@ -214,27 +223,23 @@ def _splits(shape: Architecture, gpus: int, ring: int | None) -> Sequence[Split]
 
 
 def _cost(
-    work: Workload, gpu: Gpu, split: Split, fraction: float, reuse: str, videos: int, price: float | None
+    work: Workload, platform: Platform, split: Split, fraction: float, reuse: str, videos: int, price: float | None
 ) -> Cost:
     constants, errors = fitted()
-    made = predict(work, gpu, constants, split, fraction)
-
-    def seconds(value: float) -> Interval:
-        return Interval(value, value / errors.seconds_factor, value * errors.seconds_factor)
-
-    def joules(value: float) -> Interval:
-        return Interval(value, value / errors.joules_factor, value * errors.joules_factor)
-
+    made = predict(work, platform, constants, split, fraction)
+    least = errors.extrapolated.get(platform.name, 1.0)
+    factors = (max(least, factor) for factor in (errors.seconds_factor, errors.joules_factor))
+    seconds, joules = (Interval(1.0, 1 / factor, factor) for factor in factors)
     held = 0 if fraction == 1 else _held_bytes(work, reuse)
-    total = seconds(made.seconds)
+    total = seconds * made.seconds
     return Cost(
         batch_latency_s=total,
-        denoise_s=seconds(made.denoising),
-        text_encoder_s=seconds(made.text_encoder),
-        decoder_s=seconds(made.decoder),
-        plugin_s=seconds(_plugin_seconds(work, made, fraction)),
-        energy_per_video_joules=joules(made.joules),
-        avg_power_watts=joules(made.joules / made.seconds),
+        denoise_s=seconds * made.denoising,
+        text_encoder_s=seconds * made.text_encoder,
+        decoder_s=seconds * (made.decoder + made.conversion),
+        plugin_s=seconds * _plugin_seconds(work, made, fraction),
+        energy_per_video_joules=joules * made.joules,
+        avg_power_watts=joules * (made.joules / made.seconds),
         peak_memory_bytes=_peak_bytes(work, split, held),
         plugin_bytes=held,
         price=None if price is None else total * (price * split.gpus * videos / 3600),
@@ -242,10 +247,8 @@ def _cost(
 
 
 def _plugin_seconds(work: Workload, made: Prediction, fraction: float) -> float:
-    """Seconds per video that reused steps take to measure the change of a block's output; part of `made.denoising`.
-
-    A reused step reuses earlier outputs and runs one block of one guidance branch, for this measurement alone.
-    `made`: the prediction for a video whose block evaluations are `fraction` of those of a plain video.
+    """Seconds per video in which reused steps run one block of one branch to measure its change; part of
+    `made.denoising`, which has `fraction` of the block evaluations of a plain video.
     """
     blocks = work.shape.branches * (work.shape.blocks + work.shape.single_blocks + work.shape.control_blocks)
     probe = 1 / blocks  # compute fraction of a reused step
@@ -266,21 +269,17 @@ def _default_reuse(shape: Architecture) -> str:
 
 
 def _held_bytes(work: Workload, reuse: str) -> int:
-    """Bytes that the plugin keeps: those of two full steps for each guidance branch.
-
-    `reuse` says of what: "output" of the transformer's outputs, "residual" of what its block stack adds to its input.
-    """
+    """Bytes that the plugin keeps of two full steps for each guidance branch; `reuse` as in `estimate`."""
     shape, size = work.shape, (work.height, work.width, work.frames)
     prediction = shape.latent_bytes(*size) if reuse == "output" else BYTES * shape.tokens(*size) * shape.width
     return shape.branches * PREDICTIONS_KEPT * prediction
 
 
 def _peak_bytes(work: Workload, split: Split, held: int) -> Interval:
-    """Peak memory of one GPU without offloading, in bytes: the weights, plus what denoising or decoding needs.
+    """Peak memory of one GPU without offloading, in bytes: the weights, plus the larger need of denoising (a block's
+    tensors, which the GPUs of `split` share, and the `held` bytes of the plugin) and of decoding (the VAE's features).
 
-    Denoising needs a block's tensors, which the GPUs of `split` share, and the `held` bytes of the plugin; decoding
-    needs the VAE's features. The larger of the two needs counts. The interval reaches from 0.6 to 1.6 times this need
-    (MEMORY_RANGE), weights added; its width is assumed, not measured.
+    The interval reaches from 0.6 to 1.6 times this need (MEMORY_RANGE); its width is assumed, not measured.
     """
     shape = work.shape
     weights = shape.transformers * work.operations.weight_bytes
@@ -294,9 +293,15 @@ def _peak_bytes(work: Workload, split: Split, held: int) -> Interval:
     return Interval(peak, weights + low * (peak - weights), weights + high * (peak - weights))
 
 
-def _sources(shape: Architecture, gpus: int) -> tuple[str, ...]:
+def _sources(shape: Architecture, platform: Platform, gpus: int) -> tuple[str, ...]:
     verified = "" if shape.verified else ", not verified"
-    notes = [f"shape: {shape.source}{verified}", f"seconds and joules: {FIT}", f"intervals: {RANGE}"]
+    fit, interval = FIT, RANGE
+    if platform.name in fitted()[1].extrapolated:
+        fit += f", extrapolated by data sheets to {platform.name}"
+        interval = "at least as wide as the largest known error on this GPU"
+    kernel = f"as slow as {platform.kernel}, because of a mask" if shape.family in MASKED else platform.kernel
+    notes = [f"shape: {shape.source}{verified}", f"attention: {kernel}", f"seconds and joules: {fit}"]
+    notes.append(f"intervals: {interval}")
     notes.append("memory: shapes of the tensors alone, held to no measurement")
     if gpus > 1:
         notes.append("several GPUs: weights, text encoding and decoding are repeated on each")

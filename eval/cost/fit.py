@@ -1,11 +1,9 @@
-"""Fit the constants of predict.py to published measurements, and check them on models and GPU counts left out of a fit.
+"""Fit the constants of predict.py to measurements, and check them on rows that the fit has not seen.
 
     python -m galaxydit.eval.cost.fit [--write]
 
-prints the errors of the fit to all rows, of fits without each model and of fits without each GPU count, and how often
-the prediction names the faster of Ulysses alone and ring attention alone. `--write` replaces constants.json.
-
-A row is one measurement of measurements.json; a group has the rows of one model, GPU and number of GPUs.
+prints the errors for each set of measurements.json, of fits without each model and without each number of GPUs, and how
+often the prediction names the faster of Ulysses alone and ring attention alone. `--write` replaces constants.json.
 """
 
 import json
@@ -13,196 +11,220 @@ import logging
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import least_squares
 
 from galaxydit.eval.cost.architecture import architecture_of
-from galaxydit.eval.cost.hardware import GPUS
-from galaxydit.eval.cost.predict import FILE, Constants, GpuConstants, SharedConstants, Split, Workload, predict
+from galaxydit.eval.cost.hardware import BACKENDS, GPUS
+from galaxydit.eval.cost.operations import Attention, Layer, Linear, count_layers
+from galaxydit.eval.cost.predict import FILE, Constants, Errors, Platform, Split, Workload, layer_seconds, predict
 from galaxydit.eval.markdown import table
 from galaxydit.files import write_json
 
 MEASUREMENTS = Path(__file__).with_name("measurements.json")
+PUBLISHED = "ML.ENERGY"  # name of the set with the published videos that constants are fitted to
 ROW_SPREAD = 0.03  # relative spread that a group of rows is given in the fit
-# Expected value of each constant, and the spread of its logarithm. FlashAttention-2 reaches 35 % of an H100's peak in
-# its authors' measurement (arXiv 2407.08608); the other values are orders of magnitude.
-SHARED = SharedConstants(0.38, 0.1, 0.15, 1.2e-3, 3500.0, 4e-11)
-SHARED_SPREAD = SharedConstants(0.12, 0.5, 0.5, 0.3, 0.35, 0.5)
-OF_GPU = GpuConstants(0.65, 10.0, 0.15, 300.0, 5e-13, 8e-13)
-OF_GPU_SPREAD = GpuConstants(0.15, 0.3, 0.5, 0.4, 0.3, 0.3)
+_OF_KERNEL = {"fraction": (0.8, 0.12), "exposed_exponentials": (0.5, 0.7)}
+_OF_GPU = {
+    "matrix_fraction": (0.65, 0.15), "elementwise_passes": (10.0, 0.3), "ulysses_fraction": (0.15, 0.5),
+    "base_watts": (300.0, 0.4), "joules_per_matrix_flop": (5e-13, 0.3), "joules_per_attention_flop": (8e-13, 0.3),
+}  # fmt: skip
+_SHARED = {
+    "compiled_fraction": (0.33, 0.5), "ring_fraction": (0.15, 0.5), "exchange_seconds": (1.2e-3, 0.3),
+    "decoder_flops": (8e5, 0.35), "conversion_seconds": (0.012, 0.5), "text_fraction": (0.15, 0.5),
+    "joules_per_byte": (4e-11, 0.5),
+}  # fmt: skip
+PRIOR: dict[str, Any] = {
+    "shared": _SHARED,
+    "kernels": dict.fromkeys(BACKENDS, _OF_KERNEL),
+    "gpus": dict.fromkeys(("H100", "B200"), _OF_GPU),
+}
+"""Expected value of each constant, and the spread of its logarithm. FlashAttention-2 reaches up to 73 % of an A100's
+peak in its author's measurement (arXiv 2307.08691); the other values are orders of magnitude.
+"""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement: seconds of the whole pipeline call (text encoder, denoising, decoder) for a batch of videos, and
-    joules of one video over all GPUs.
+    """One measurement: seconds and joules of a part of one video of a batch, or of a layer.
 
-    `model` is a hub id, `gpu` a name in `GPUS`, and `split` says how the GPUs share a video. `work` holds the model's
-    architecture, the size of a video, the number of steps and the number of videos in the batch.
+    `name` is that of the set in measurements.json, `label` the hub id or the layer, and `part` "pipeline" (the whole
+    call), "denoising", "text encoder", "decoder" or "layer". `joules` are over all GPUs, nan if unknown.
     """
 
-    model: str
-    gpu: str
+    name: str
+    fitted: bool
+    label: str
+    platform: Platform
+    work: Workload | Layer
     split: Split
-    work: Workload
+    part: str
+    steps: int
+    compute_fraction: float
     seconds: float
     joules: float
 
     @property
-    def group(self) -> tuple[str, str, int]:
-        """Model, GPU and number of GPUs."""
-        return self.model, self.gpu, self.split.gpus
+    def group(self) -> tuple[Any, ...]:
+        """What the rows of a group share, such as model and platform."""
+        return self.label, self.platform, self.split.gpus, self.part, self.steps, self.compute_fraction
 
 
 def read_measurements(path: Path = MEASUREMENTS) -> list[Row]:
     """The rows of a file in the format of measurements.json."""
-    data = json.loads(path.read_text(encoding="utf-8"))
-    return [_row(dict(zip(data["columns"], values, strict=True))) for values in data["rows"]]
+    return [
+        _row(one["name"], one["fitted"], one["settings"] | dict(zip(one["columns"], values, strict=True)))
+        for one in json.loads(path.read_text(encoding="utf-8"))
+        for values in one["rows"]
+    ]
 
 
-def _row(row: dict[str, Any]) -> Row:
-    size = (row["height"], row["width"], row["frames"])
-    work = Workload(architecture_of(row["model"]), *size, row["steps"], row["batch"])
-    split = Split(row["ulysses"], row["ring"])
-    return Row(row["model"], row["gpu"], split, work, row["seconds"], row["joules"])
+def _row(name: str, fitted: bool, row: Mapping[str, Any]) -> Row:
+    platform = Platform(GPUS[row["gpu"]], row["kernel"], row.get("compiled", False))
+    joules = math.nan if row["joules"] is None else row["joules"]
+    if "layer" in row:
+        first, tokens, width = shape = row["shape"]
+        layer = Attention(tokens, tokens, first, width) if row["layer"] == "attention" else Linear(*shape)
+        seconds = count_layers([(1, layer)]).flops / row["tflops"] / 1e12
+        return Row(name, fitted, f"{row['layer']} {shape}", platform, layer, Split(), "layer", 1, 1.0, seconds, joules)
+    size, batch = (row["height"], row["width"], row["frames"]), row.get("batch", 1)
+    work = Workload(architecture_of(row["model"]), *size, row["steps"], batch)
+    split, part = Split(row.get("ulysses", 1), row.get("ring", 1)), row.get("part", "pipeline")
+    share = row.get("compute_fraction", 1.0)
+    seconds = row["seconds"] / batch
+    return Row(name, fitted, row["model"], platform, work, split, part, row["steps"], share, seconds, joules)
+
+
+def predicted(row: Row, constants: Constants) -> tuple[float, float]:
+    """Predicted seconds and joules of a row; nan for the joules of a layer and of the text encoder."""
+    if not isinstance(row.work, Workload):
+        return sum(layer_seconds(count_layers([(1, row.work)]), row.platform, constants)[:2]), math.nan
+    made = predict(row.work, row.platform, constants, row.split, row.compute_fraction)
+    parts = {
+        "pipeline": (made.seconds, made.joules),
+        "denoising": (made.denoising, made.denoising_joules),
+        "text encoder": (made.text_encoder, math.nan),
+        "decoder": (made.decoder, row.platform.gpu.watts * made.decoder),
+    }
+    return parts[row.part]
 
 
 def log_errors(row: Row, constants: Constants) -> tuple[float, float]:
-    """The natural logarithm of predicted / measured, for the seconds and for the joules."""
-    made = predict(row.work, GPUS[row.gpu], constants, row.split)
-    return math.log(made.seconds * row.work.batch / row.seconds), math.log(made.joules / row.joules)
+    """The natural logarithm of predicted / measured, for the seconds and for the joules; nan where not measured."""
+    seconds, joules = predicted(row, constants)
+    return math.log(seconds / row.seconds), math.log(joules / row.joules)
 
 
 def fit(rows: Sequence[Row]) -> Constants:
     """The constants with the largest posterior, where each group of rows has equal weight.
 
     Likelihood: log(predicted / measured) is Gaussian around 0. Prior: the logarithm of each constant is Gaussian around
-    that of its value in `SHARED` or `OF_GPU`.
+    that of its value in `PRIOR`.
     """
     sizes = Counter(row.group for row in rows)
     weights = np.array([1 / ROW_SPREAD / math.sqrt(sizes[row.group]) for row in rows for _ in range(2)])
-    expected, spread = _flat(SHARED, OF_GPU), _flat(SHARED_SPREAD, OF_GPU_SPREAD)
+    expected, spread = np.array(list(_leaves(PRIOR))).T
+
+    def constants_of(steps: np.ndarray) -> Constants:
+        return Constants.of(_filled(PRIOR, iter((expected * np.exp(spread * steps)).tolist())))
 
     def residuals(steps: np.ndarray) -> np.ndarray:
-        constants = _constants(expected * np.exp(spread * steps))
+        constants = constants_of(steps)
         errors = np.array([error for row in rows for error in log_errors(row, constants)])
-        return np.concatenate([weights * errors, steps])
+        return np.concatenate([np.nan_to_num(weights * errors), steps])
 
-    return _constants(expected * np.exp(spread * least_squares(residuals, np.zeros(len(expected))).x))
-
-
-def _flat(shared: SharedConstants, of_gpu: GpuConstants) -> np.ndarray:
-    values = [getattr(shared, field.name) for field in fields(shared)]
-    return np.array(values + [getattr(of_gpu, field.name) for _ in GPUS for field in fields(of_gpu)])
+    return constants_of(least_squares(residuals, np.zeros(len(expected))).x)
 
 
-def _constants(values: np.ndarray) -> Constants:
-    first, width = len(fields(SharedConstants)), len(fields(GpuConstants))
-    of_gpus = values[first:].reshape(len(GPUS), width).tolist()
-    gpus = {name: GpuConstants(*of_gpu) for name, of_gpu in zip(GPUS, of_gpus, strict=True)}
-    return Constants(SharedConstants(*values[:first].tolist()), gpus)
+def _leaves(tree: Mapping[str, Any]) -> Iterator[tuple[float, float]]:
+    for part in tree.values():
+        yield from _leaves(part) if isinstance(part, dict) else (part,)
 
 
-@dataclass(frozen=True)
-class Check:
-    """Errors of predictions for measured rows.
+def _filled(tree: Mapping[str, Any], leaves: Iterator[float]) -> dict[str, Any]:
+    return {key: _filled(part, leaves) if isinstance(part, dict) else next(leaves) for key, part in tree.items()}
 
-    groups: by group (model, GPU, number of GPUs), log(predicted / measured) of seconds and joules, `(rows, 2)`.
+
+class Check(NamedTuple):
+    """Errors of predictions: log(predicted / measured) of each row, and the means of |predicted / measured - 1| over
+    all rows and over the group where it is largest. The last axis has seconds and joules, nan where not measured.
     """
 
-    groups: dict[tuple[str, str, int], np.ndarray]
-
-    @property
-    def rows(self) -> np.ndarray:
-        """The errors of all rows, `(rows, 2)`."""
-        return np.concatenate(list(self.groups.values()))
-
-    @property
-    def mean(self) -> np.ndarray:
-        """Mean of |predicted / measured - 1| over the rows, for seconds and for joules, `(2,)`."""
-        return _mean_error(self.rows)
-
-    @property
-    def worst_group(self) -> np.ndarray:
-        """Mean of |predicted / measured - 1| in the group where it is largest, for seconds and for joules, `(2,)`.
-
-        The two numbers may be of different groups.
-        """
-        return np.max([_mean_error(errors) for errors in self.groups.values()], axis=0)
+    rows: np.ndarray
+    mean: np.ndarray
+    worst_group: np.ndarray
 
 
-def _mean_error(log_errors: np.ndarray) -> np.ndarray:
-    return np.abs(np.expm1(log_errors)).mean(axis=0)
+def check(rows: Sequence[Row], constants: Constants) -> Check:
+    """Errors of the predictions for these rows with these constants."""
+    errors = np.array([log_errors(row, constants) for row in rows])
+    of_groups = [errors[[row.group == group for row in rows]] for group in {row.group for row in rows}]
+    return Check(errors, _mean(errors), np.fmax.reduce([_mean(each) for each in of_groups]))
 
 
-def check(rows: Iterable[Row], constants: Constants) -> Check:
-    """Errors of the predictions for these rows with these constants.
-
-    `Check.groups` holds them by group: for each row log(predicted / measured) of seconds and of joules (`log_errors`).
-    `Check.mean` and `Check.worst_group` return means of |predicted / measured - 1| over all rows and over a group.
-    """
-    errors: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
-    for row in rows:
-        errors.setdefault(row.group, []).append(log_errors(row, constants))
-    return Check({group: np.array(pairs) for group, pairs in errors.items()})
+def _mean(errors: np.ndarray) -> np.ndarray:
+    known = ~np.isnan(errors)
+    sums = np.abs(np.expm1(errors)).sum(axis=0, where=known)
+    return np.where(known.any(axis=0), sums / np.maximum(known.sum(axis=0), 1), math.nan)
 
 
-def left_out(rows: Sequence[Row], key: Callable[[Row], Any]) -> dict[Any, Check]:
-    """By value that `key` has on the rows: errors of predicted seconds and joules for the rows with this value.
-
-    The constants of these predictions are fitted to all other rows.
-    """
-    values = dict.fromkeys(map(key, rows))
-    fits = {value: fit([row for row in rows if key(row) != value]) for value in values}
-    return {value: check([row for row in rows if key(row) == value], fits[value]) for value in values}
+def left_out(rows: Sequence[Row], key: Callable[[Row], Any]) -> dict[tuple[str, Any], Check]:
+    """By set and by value of `key`: errors, with constants fitted to all rows with another value or False."""
+    places = dict.fromkeys((row.name, value) for row in rows if (value := key(row)))
+    fits = {value: fit([row for row in rows if key(row) != value]) for value in {value for _, value in places}}
+    return {place: check([row for row in rows if (row.name, key(row)) == place], fits[place[1]]) for place in places}
 
 
 def named_splits(rows: Sequence[Row], constants: Constants) -> list[bool]:
-    """For each pair of rows of one group and batch size: whether the prediction names the faster row.
-
-    In one row of a pair the GPUs share a video by Ulysses alone, in the other by ring attention alone.
-    """
+    """Whether the prediction names the faster of each pair of rows, one with Ulysses alone, the other with a ring."""
     pairs: dict[Any, list[Row]] = {}
     for row in rows:
-        if row.split.gpus > 1 and 1 in (row.split.ulysses, row.split.ring):
+        if isinstance(row.work, Workload) and row.split.gpus > 1 and 1 in (row.split.ulysses, row.split.ring):
             pairs.setdefault((row.group, row.work.batch), []).append(row)
     both = [pair for pair in pairs.values() if len(pair) == 2]
-
-    def predicted(row: Row) -> float:
-        return predict(row.work, GPUS[row.gpu], constants, row.split).seconds
-
-    return [min(pair, key=predicted) is min(pair, key=lambda row: row.seconds) for pair in both]
+    named = (min(pair, key=lambda row: predicted(row, constants)[0]) for pair in both)
+    return [row is min(pair, key=lambda row: row.seconds) for row, pair in zip(named, both, strict=True)]
 
 
 def main() -> None:
     """Print the errors; with --write, replace constants.json."""
     rows = read_measurements()
-    constants = fit(rows)
-    models = left_out(rows, lambda row: row.model)
-    counts = left_out(rows, lambda row: row.split.gpus)
-    checks = {"fit on all rows": check(rows, constants)}
-    checks |= {f"without {model}": checked for model, checked in models.items()}
-    checks |= {f"without {count} GPU{'s' * (count > 1)}": checked for count, checked in counts.items()}
+    seen = [row for row in rows if row.fitted]
+    constants = fit(seen)
+    models = left_out(seen, lambda row: row.part != "layer" and row.label)
+    counts = left_out(seen, lambda row: row.name == PUBLISHED and f"{row.split.gpus} GPUs")
+    checks = {
+        f"{name}, {'fitted' if fitted else 'not fitted'}": check([row for row in rows if row.name == name], constants)
+        for name, fitted in dict.fromkeys((row.name, row.fitted) for row in rows)
+    }
+    checks |= {f"{name}, fit without {value}": made for (name, value), made in (models | counts).items()}
     log = logging.getLogger(__name__)
-    headings = ("fit", "rows", "seconds, mean", "worst group", "joules, mean", "worst group")
+    headings = ("rows", "number", "seconds, mean", "worst group", "joules, mean", "worst group")
     cells = []
     for name, checked in checks.items():
-        errors = [f"{error:.1%}" for pair in zip(checked.mean, checked.worst_group, strict=True) for error in pair]
-        cells.append([name, str(len(checked.rows)), *errors])
-    log.info("%s", table(headings, cells, labels=("fit",)))
-    named = named_splits(rows, constants)
+        values = [error for pair in zip(checked.mean, checked.worst_group, strict=True) for error in pair]
+        cells.append([name, str(len(checked.rows)), *("" if math.isnan(error) else f"{error:.1%}" for error in values)])
+    log.info("%s", table(headings, cells, labels=("rows",)))
+    named = named_splits(seen, constants)
     log.info("faster of plain Ulysses and plain ring named: %d of %d", sum(named), len(named))
     if "--write" in sys.argv:
         unseen = np.concatenate([checked.rows for checked in models.values()])
-        # 90 % of the predictions miss by at most these factors, 1 or larger.
-        factors = np.exp(np.quantile(np.abs(unseen), 0.9, axis=0)).tolist()
-        errors_of = dict(zip(("seconds_factor", "joules_factor"), factors, strict=True))
-        write_json(FILE, {"constants": constants.to_dict(), "errors": errors_of})
+        of_seconds, of_joules = np.exp(np.nanquantile(np.abs(unseen), 0.9, axis=0)).tolist()
+        worst: dict[str, float] = {}
+        for row in rows:
+            if (name := row.platform.gpu.name) not in constants.gpus:
+                worst[name] = max(worst.get(name, 1.0), math.exp(np.nanmax(np.abs(log_errors(row, constants)))))
+        known = {row.platform.name for row in seen}
+        platforms = [Platform(gpu, kernel) for gpu in GPUS.values() for kernel in BACKENDS]
+        others = [each for each in platforms if each.name not in known]
+        extrapolated = {each.name: worst.get(each.gpu.name, max(worst.values())) for each in others}
+        errors = asdict(Errors(of_seconds, of_joules, extrapolated))
+        write_json(FILE, {"constants": asdict(constants), "errors": errors})
 
 
 if __name__ == "__main__":

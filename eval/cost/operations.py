@@ -6,7 +6,7 @@ The functions that return `Blocks` yield pairs: how often a layer occurs in all 
 `times` is the number of blocks, `video` the number of video tokens, and `frames` that of the decoded video's frames.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from galaxydit.eval.cost.architecture import BYTES, Architecture
@@ -74,7 +74,11 @@ def count_operations(shape: Architecture, height: int, width: int, frames: int) 
     `height` and `width` are in pixels, `frames` those of the decoded video.
     """
     video = shape.tokens(height, width, frames)
-    layers = list(BLOCKS[shape.family](shape, video, frames))
+    return count_layers(list(BLOCKS[shape.family](shape, video, frames)))
+
+
+def count_layers(layers: Sequence[tuple[int, Layer]]) -> Operations:
+    """Operations of layers, each with how often it occurs."""
     linears = [(times, layer) for times, layer in layers if isinstance(layer, Linear)]
     attentions = [(times, layer) for times, layer in layers if isinstance(layer, Attention)]
     exchanged = [(times, layer) for times, layer in attentions if layer.is_self]
@@ -186,3 +190,5 @@ BLOCKS: dict[str, Callable[[Architecture, int, int], Blocks]] = {
     "ltx2": _ltx2,
 }
 """By family: the function from shape, number of video tokens and number of frames to the layers of all blocks."""
+MASKED = ("hunyuan",)
+"""Families whose diffusers class passes a mask to self-attention."""

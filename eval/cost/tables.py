@@ -1,70 +1,71 @@
-"""The tables of eval/README.md: `python -m galaxydit.eval.cost.tables` prints them."""
+"""The tables of eval/README.md and eval/results/README.md: `python -m galaxydit.eval.cost.tables` prints them."""
 
 import logging
+import math
 import sys
-from collections.abc import Sequence
-from statistics import fmean
+from typing import Any
+
+import numpy as np
 
 from galaxydit.eval.cost.estimate import Interval, estimate
-from galaxydit.eval.cost.fit import Row, read_measurements
+from galaxydit.eval.cost.fit import PUBLISHED, Row, predicted, read_measurements
 from galaxydit.eval.cost.hardware import GPUS
-from galaxydit.eval.cost.predict import fitted, predict
-from galaxydit.eval.markdown import table
+from galaxydit.eval.cost.predict import fitted
+from galaxydit.eval.markdown import digits, table
 from galaxydit.pipelines.published_models import CHECKPOINTS
 
 SPEEDUP = 2.0
+AMPERE = ("A100", "RTX 4090")  # GPUs on which PyTorch 2.11 chooses FlashAttention-2; on the others cuDNN
 
 
 def cost_table() -> str:
-    """Markdown table of the predicted seconds and kJ of a video, for each Wan2.1 checkpoint and GPU.
+    """Markdown table of the predicted seconds and kJ of a video, for Wan2.1's text-to-video checkpoints and each GPU.
 
     Each value is given without the plugin (plain), and with the plugin at half the block evaluations.
     """
     headings = ("model", "size and steps", "GPU", "plain s", "2x s", "plain kJ", "2x kJ", "saved kJ")
     rows = []
-    for name in (name for name in CHECKPOINTS if name.startswith("wan2.1-")):
+    for name in (name for name in CHECKPOINTS if name.startswith("wan2.1-t2v")):
         for gpu in GPUS:
-            made = estimate(name, gpu=gpu, speedup=SPEEDUP)
+            made = estimate(name, gpu=gpu, speedup=SPEEDUP, attention="flash" if gpu in AMPERE else "_native_cudnn")
             assert made.accelerated is not None  # a speedup was asked for
             size = f"{made.width}x{made.height}x{made.frames}, {made.steps}"
             costs = (made.plain, made.accelerated)
             seconds = [_interval(cost.batch_latency_s, 1) for cost in costs]
             joules = [_interval(cost.energy_per_video_joules, 1000) for cost in costs]
-            rows.append([f"`{name}`", size, gpu, *seconds, *joules, _three((made.saved_joules or 0) / 1000)])
+            rows.append([f"`{name}`", size, gpu, *seconds, *joules, digits((made.saved_joules or 0) / 1000)])
     return table(headings, rows, labels=headings[:3])
 
 
-def published_table() -> str:
-    """Markdown table of published and predicted seconds and kJ of one video.
-
-    A row has the means over the measurements of one model, GPU and number of GPUs.
+def measured_table(*, published: bool) -> str:
+    """Markdown table of measured and predicted seconds and kJ, means over groups of measurements: those of the set
+    `PUBLISHED`, or all others. "fit" says whether constants are fitted to them.
     """
-    headings = ("model", "GPU", "GPUs", "rows", "s published", "s predicted", "kJ published", "kJ predicted")
-    groups: dict[tuple[str, str, int], list[Row]] = {}
+    headings = ("model", "measured", "fit", "GPU", "GPUs", "rows", "s", "s predicted", "kJ", "kJ predicted")
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in read_measurements():
-        groups.setdefault(row.group, []).append(row)
-    return table(headings, [_published(*group, rows) for group, rows in groups.items()], labels=headings[:2])
-
-
-def _published(model: str, gpu: str, gpus: int, rows: Sequence[Row]) -> list[str]:
-    constants, _ = fitted()
-    made = [predict(row.work, GPUS[gpu], constants, row.split) for row in rows]
-    means = [fmean(row.seconds / row.work.batch for row in rows), fmean(prediction.seconds for prediction in made)]
-    means += [fmean(row.joules for row in rows) / 1000, fmean(prediction.joules for prediction in made) / 1000]
-    name = model.split("/")[1].removesuffix("-Diffusers")
-    return [name, gpu, str(gpus), str(len(rows)), *map(_three, means)]
+        if row.part != "layer" and (row.name == PUBLISHED) == published:
+            groups.setdefault((row.name, *row.group), []).append(row)
+    cells = []
+    for rows in groups.values():
+        row, (constants, _) = rows[0], fitted()
+        made = np.mean([predicted(row, constants) for row in rows], axis=0) / (1, 1000)
+        given = np.mean([(row.seconds, row.joules) for row in rows], axis=0) / (1, 1000)
+        means = ["" if math.isnan(mean) else digits(mean) for pair in zip(given, made, strict=True) for mean in pair]
+        what = f"{row.part}, {row.steps} step{'s' * (row.steps > 1)}, {row.platform.kernel}"
+        what += ", compiled" * row.platform.compiled
+        what += f", {row.compute_fraction:.0%} of the blocks" * (row.compute_fraction < 1)
+        where = ["yes" if row.fitted else "no", row.platform.gpu.name, str(row.split.gpus)]
+        cells.append([row.label.split("/")[1].removesuffix("-Diffusers"), what, *where, str(len(rows)), *means])
+    return table(headings, cells, labels=headings[:4])
 
 
 def _interval(interval: Interval, unit: float) -> str:
-    value, low, high = (_three(number / unit) for number in (interval.value, interval.low, interval.high))
+    value, low, high = (digits(number / unit) for number in (interval.value, interval.low, interval.high))
     return f"{value} ({low} to {high})"
 
 
-def _three(value: float) -> str:
-    """The value with three significant digits, without an exponent."""
-    return f"{float(f'{value:.3g}'):,g}"
-
-
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-    logging.getLogger(__name__).info("%s\n\n%s", cost_table(), published_table())
+    logging.basicConfig(level=logging.INFO, format="%(message)s\n", stream=sys.stdout)
+    for text in (cost_table(), measured_table(published=True), measured_table(published=False)):
+        logging.getLogger(__name__).info("%s", text)

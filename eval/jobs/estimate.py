@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from galaxydit.eval.cost.estimate import BYTES_PER_PIXEL
 from galaxydit.eval.jobs.job import FEWER_STEPS, PLUGIN, Job, Variant
-from galaxydit.eval.jobs.record import BASELINE, VideoRecord
+from galaxydit.eval.jobs.record import BASELINE, VIDEO, VideoRecord
 from galaxydit.pipelines.runs import Record, Store, Unit
 from galaxydit.request import Request
 
@@ -19,17 +20,20 @@ from galaxydit.request import Request
 class Cost:
     """Seconds of a plain video: `denoise` for all its `steps` (None: unknown), `rest` for everything else.
 
-    `rest` covers text encoder and decoding, and, if the cost is a mean over records, also metrics and encoding.
+    `rest` covers text encoder and decoding, and, if the cost is a mean over records, also metrics and encoding. `watts`
+    are the mean over the video, None without an energy counter, and `size` are bytes of its file.
     """
 
     denoise: float
     rest: float
     steps: int | None = None
+    watts: float | None = None
+    size: float = 0.0
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Number of videos of a variant that are to be made, and seconds of one of them.
+    """Number of videos of a variant that are to be made, and seconds, joules (None: unknown) and bytes of one of them.
 
     is_measured: True if `seconds` is the mean over finished videos of this variant. False if it follows from the cost
     of a plain video and from the speedup or the steps in the variant's options.
@@ -39,6 +43,8 @@ class Estimate:
     videos: int
     seconds: float
     is_measured: bool
+    joules: float | None = None
+    size: float = 0.0
 
 
 def units_left(
@@ -70,7 +76,16 @@ def plain_cost(records: Sequence[VideoRecord]) -> Cost | None:
     if not denoise:
         return None
     settings = plain[0].settings or {}
-    return Cost(fmean(denoise), fmean(record.seconds for record in plain) - fmean(denoise), settings.get("steps"))
+    rest = fmean(record.seconds for record in plain) - fmean(denoise)
+    watts = _mean([record.avg_power_watts for record in plain])
+    size = fmean(record.files[VIDEO].bytes if VIDEO in record.files else 0 for record in plain)
+    return Cost(fmean(denoise), rest, settings.get("steps"), watts, size)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean of the known values; None without any."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 def time_plain(job: Job) -> Cost:
@@ -88,7 +103,9 @@ def time_plain(job: Job) -> Cost:
     for _ in range(2):  # the first one takes the one-time costs
         video = generate(pipe, job.prompts[0], short, job.seeds_of(0)[0])
     rest = video.end_to_end_seconds - video.denoise_seconds
-    return Cost(video.denoise_seconds * steps / timed, rest, steps)
+    watts = None if video.joules is None else video.joules / video.end_to_end_seconds
+    size = BYTES_PER_PIXEL[job.video] * video.frames.size / 3
+    return Cost(video.denoise_seconds * steps / timed, rest, steps, watts, size)
 
 
 def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], plain: Cost | None) -> Iterator[Estimate]:
@@ -98,17 +115,21 @@ def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], pla
     both), `plain` is the cost of a plain video. If `plain` is None, a variant without a record is left out.
     """
     counts = Counter(unit.data["variant"]["name"] for unit in left)
-    seconds = defaultdict(list)
+    made = defaultdict(list)
     for record in records:
-        seconds[record.variant].append(record.seconds)
+        made[record.variant].append(record)
     for variant in job.variants:
         if not counts[variant.name]:
             continue
-        if measured := seconds[variant.name]:
-            yield Estimate(variant.name, counts[variant.name], fmean(measured), is_measured=True)
+        if measured := made[variant.name]:
+            seconds = fmean(record.seconds for record in measured)
+            joules = _mean([record.energy_per_video_joules for record in measured])
+            size = fmean(sum(file.bytes for file in record.files.values()) for record in measured)
+            yield Estimate(variant.name, counts[variant.name], seconds, True, joules, size)
         elif plain is not None:
-            expected = plain.denoise * denoise_share(variant, plain.steps) + plain.rest
-            yield Estimate(variant.name, counts[variant.name], expected, is_measured=False)
+            seconds = plain.denoise * denoise_share(variant, plain.steps) + plain.rest
+            joules = plain.watts and plain.watts * seconds
+            yield Estimate(variant.name, counts[variant.name], seconds, False, joules, plain.size)
 
 
 def denoise_share(variant: Variant, steps: int | None) -> float:

@@ -64,8 +64,9 @@ def build_inputs(preset: Preset, size: VideoSize, device: torch.device, dtype: t
     def draw(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator).to(device, dtype)
 
+    first = draw(*size.latent_shape)  # the second is as near as the latent of a next step
     return Inputs(
-        latents=(draw(*size.latent_shape), draw(*size.latent_shape)),
+        latents=(first, first + 0.05 * draw(*size.latent_shape)),
         timesteps=(torch.tensor([900], device=device), torch.tensor([600], device=device)),
         text=(draw(1, preset.text_tokens, preset.text_dim), draw(1, preset.text_tokens, preset.text_dim)),
     )

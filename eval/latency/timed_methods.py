@@ -10,15 +10,19 @@ with "no proxy" in their name measure nothing: their full steps are fixed.
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
+import torch
 from diffusers import FlowMatchEulerDiscreteScheduler
 
 from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
+from galaxydit.acceleration import Acceleration
 from galaxydit.eval.compare.method import Attached
 from galaxydit.eval.compare.methods import first_block_cache, sea_cache
-from galaxydit.eval.compare.methods.galaxydit_methods import accelerated
 from galaxydit.eval.latency.latency_settings import ForcedSteps
+from galaxydit.runtime.engine import Engine
+from galaxydit.runtime.identity import CallIdentity
 
 NO_CHANGE = 1e-3  # between 0, for equal inputs, and the change of tens of percent that other noise causes
 SEA_NO_CHANGE = 0.5  # SeaCache's filter depends slightly on sigma; other noise changes its output by more than 1
@@ -28,15 +32,26 @@ Attach = Callable[[Any, ForcedSteps], AbstractContextManager[Attached]]
 the attribute `transformer`."""
 
 
+class _TimedEngine(Engine):
+    """Takes all calls for those of one latent and of the given scheduler, because the timed inputs are neither's."""
+
+    def _identify(self, *arguments: Any) -> CallIdentity:
+        identity = super()._identify(*arguments)
+        still = torch.zeros_like(identity.latent)
+        return replace(identity, latent=still, scheduler=self.session.source.own_scheduler)
+
+
 def _galaxydit(reuse: Any, *, proxy: bool) -> Attach:
-    def attach(pipe: Any, forced: ForcedSteps) -> AbstractContextManager[Attached]:
+    @contextmanager
+    def attach(pipe: Any, forced: ForcedSteps) -> Iterator[Attached]:
         scheduler = FlowMatchEulerDiscreteScheduler()  # without it, no correction would be computed and timed
         scheduler.set_timesteps(forced.steps)
         if proxy:
             config = GalaxyDiTConfig(Threshold(NO_CHANGE), reuse=reuse, warmup=0.0, keep_last=0, max_consecutive=None)
         else:
             config = GalaxyDiTConfig(FixedSteps(forced.full), reuse=reuse)
-        return accelerated(pipe.transformer, config=config, scheduler=scheduler)
+        with Acceleration(pipe.transformer, config, scheduler, engine=_TimedEngine) as acceleration:
+            yield Attached(lambda: acceleration.report.bytes_held)
 
     return attach
 

@@ -26,6 +26,7 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
+from galaxydit.eval.markdown import digits
 from galaxydit.pipelines.disturbance import DISTURBED
 from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.terminal import printable
@@ -70,6 +71,22 @@ def table_of(rows: Iterable[Iterable[str]], labels: Iterable[str], numbers: Iter
         # Two lines keep the columns of disturbed seconds narrow.
         table.add_row(*(Text(printable(cell).replace(DISTURBED, f",\n{DISTURBED[2:]}")) for cell in row))
     return table
+
+
+def amounts(
+    seconds: float, *, gpus: int = 1, joules: float | None = None, price: float | None = None, size: float | None = None
+) -> str:
+    """Text such as "18.2 h, 36.4 GPU hours, 82 kWh, price 91, 5.1 GB of files", without what is None.
+
+    `gpus` work for these `seconds`, 0 if none does; `size` is in bytes.
+    """
+    unit, length = next((unit, length) for unit, length in (("h", 3600), ("min", 60), ("s", 0)) if seconds >= length)
+    parts = [f"{digits(seconds / (length or 1))} {unit}"]
+    parts += [f"{digits(seconds * gpus / 3600)} GPU hours"] * (gpus > 0)
+    parts += [] if joules is None else [f"{digits(joules / 3.6e6)} kWh"]
+    parts += [] if price is None else [f"price {digits(price)}"]
+    parts += [] if size is None else [f"{digits(size / 1e9)} GB of files"]
+    return ", ".join(parts)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from galaxydit.commands.console import show, show_json, table_of
+from galaxydit.commands.console import amounts, show, show_json, table_of
 from galaxydit.commands.options import AsJson
 from galaxydit.request import Request
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def estimate(
     *,
     model: Annotated[str, typer.Option(help="A published model such as wan2.1-t2v-14b, or its hub id.")],
-    gpu: Annotated[str, typer.Option(help="h100 or b200.")] = "h100",
+    gpu: Annotated[str, typer.Option(help="h100, h200, b200, a100 or rtx-4090.")] = "h100",
     speedup: Annotated[float | None, typer.Option(help="Speedup by compute of the plugin; by default 2.")] = None,
     quality: Annotated[
         str | None, typer.Option(help="Instead of --speedup: lossless (1), high (1.5), balanced (2) or fast (3).")
@@ -28,6 +28,10 @@ def estimate(
     ring: Annotated[int | None, typer.Option(help="Degree of the ring; by default the fastest split.")] = None,
     videos: Annotated[int, typer.Option(help="Number of videos that the price is for.")] = 1,
     price: Annotated[float | None, typer.Option(help="Price of one GPU hour, in any currency.")] = None,
+    attention: Annotated[
+        str, typer.Option(help="Backend as diffusers names it; native: what the installed PyTorch chooses on the GPU.")
+    ] = "native",
+    compiled: Annotated[bool, typer.Option("--compiled", help="For compiled blocks.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict what a video costs, plain and accelerated, without weights and without a GPU."""
@@ -35,7 +39,7 @@ def estimate(
 
     made = cost.estimate(
         model, gpu=gpu, speedup=Request(speedup=speedup, quality=quality).planned_speedup, size=size, frames=frames,
-        steps=steps, gpus=gpus, ring=ring, videos=videos, price=price,
+        steps=steps, gpus=gpus, ring=ring, videos=videos, price=price, attention=attention, compiled=compiled,
     )  # fmt: skip
     if as_json:
         show_json(made.to_dict())
@@ -47,7 +51,8 @@ def headline(made: "Estimate") -> str:
     """One line on what is predicted: model, GPUs, size, frames and steps."""
     where = made.gpu if made.gpus == 1 else f"{made.gpus} {made.gpu} ({made.split})"
     shape = f"{made.width}x{made.height}, {made.frames} frames, {made.steps} steps"
-    return f"{made.model} on {where}, {shape}: predicted for one video, not measured"
+    blocks = "compiled" if made.compiled else "eager"
+    return f"{made.model} on {where}, {shape}, {blocks}: predicted for one video, not measured"
 
 
 def build_table(made: "Estimate") -> Table:
@@ -63,15 +68,25 @@ def build_table(made: "Estimate") -> Table:
 
 
 def conclusions(made: "Estimate") -> list[str]:
-    """Lines on the savings of the plugin, and a warning if the video does not fit into the memory of one GPU."""
+    """Lines on the cost of all videos, on the savings of the plugin, and a warning if the video does not fit into the
+    memory of one GPU.
+    """
+    from galaxydit.eval.cost.estimate import BYTES_PER_PIXEL
+
     lines = []
+    size = made.videos * made.width * made.height * made.frames * BYTES_PER_PIXEL["h264"]
+    for name, cost in (("plain", made.plain), ("with the plugin", made.accelerated)):
+        if made.videos > 1 and cost is not None:
+            total = made.videos * cost.batch_latency_s.value
+            joules = made.videos * cost.energy_per_video_joules.value
+            price = None if cost.price is None else cost.price.value
+            text = amounts(total, gpus=made.gpus, joules=joules, price=price, size=size)
+            lines.append(f"{made.videos:,} videos, {name}: {text}")
     if made.accelerated is not None and made.saved_joules is not None:
         plain, faster = made.plain.batch_latency_s.value, made.accelerated.batch_latency_s.value
         share = made.saved_joules / made.plain.energy_per_video_joules.value
         each = f"saves {made.saved_joules / 1000:.3g} kJ ({share:.0%}) and {plain - faster:.3g} s for each video"
-        kwh = float(f"{made.saved_joules * made.videos / 3.6e6:.3g}")  # three digits, without an exponent
-        total = f", {kwh:,g} kWh for {made.videos:,}" if made.videos > 1 else ""
-        lines.append(f"the plugin at {made.speedup:g}x by compute {each}{total}")
+        lines.append(f"the plugin at {made.speedup:g}x by compute {each}")
     if not made.fits:
         lines.append(f"the expected peak memory exceeds one {made.gpu}: offload, or take a smaller size")
     return lines

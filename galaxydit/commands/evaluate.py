@@ -19,8 +19,8 @@ from galaxydit.commands.check import check
 from galaxydit.commands.checks import check_lasting
 from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.eval_vbench import app as vbench
-from galaxydit.commands.jobs import make_videos, show_plan
-from galaxydit.commands.options import AsJson, RayCommand, RayOptions, RunPath, grouped
+from galaxydit.commands.jobs import check_price, make_videos, show_plan
+from galaxydit.commands.options import AsJson, DryRun, Price, RayCommand, RayOptions, RunPath, grouped
 
 if TYPE_CHECKING:
     from galaxydit.eval.report.read_run import Run
@@ -50,9 +50,8 @@ def run(
     cluster: RayOptions,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Make failed units again.")] = False,
     verify: Verify = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show how many videos this makes, and the expected seconds; make none.")
-    ] = False,
+    dry_run: DryRun = False,
+    price: Price = None,
     _example: Annotated[
         bool, typer.Option("--example", callback=EXAMPLE, is_eager=True, help="Show a job file with every key.")
     ] = False,
@@ -69,10 +68,11 @@ def run(
     from galaxydit.eval.jobs.jobfile import read_job
 
     check_lasting(out)
+    check_price(price, dry_run)
     say(f"{job}: starting")
     read = read_job(job)
     if dry_run:
-        show_plan(read, out, cluster.workers or 1, retry_failed=retry_failed, verify=verify)
+        show_plan(read, out, cluster, price=price, retry_failed=retry_failed, verify=verify)
         show("nothing was made")
         return
     outcome = make_videos(read, out, cluster, retry_failed=retry_failed, verify=verify)

@@ -16,7 +16,7 @@ from galaxydit.commands import options
 from galaxydit.commands.captions import WITH_CAPTIONS, warn_of_unknown_words
 from galaxydit.commands.checks import check_output_file, check_prompt_inputs
 from galaxydit.commands.console import say, show, step_bar, working
-from galaxydit.commands.jobs import job_keys, make_videos
+from galaxydit.commands.jobs import check_price, job_keys, make_videos, show_plan
 from galaxydit.errors import refusal
 from galaxydit.request import AUTO
 
@@ -45,6 +45,8 @@ def generate(
     request: options.Request,
     accelerate: Annotated[bool, typer.Option("--accelerate/--no-accelerate", help="Use galaxydit.")] = True,
     lossless: Annotated[bool, typer.Option("--lossless", help="Exact RGB; not every player shows it.")] = False,
+    dry_run: options.DryRun = False,
+    price: options.Price = None,
     cluster: options.RayOptions,
 ) -> None:
     """Generate one video, or a video of each prompt in a file. Options that are left out have the values that the
@@ -54,17 +56,19 @@ def generate(
     if given and not accelerate:
         option = f"--{next(iter(given)).replace('_', '-')}"
         raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=option)
+    check_price(price, dry_run)
     if prompts is not None and prompt is None:
         if out.endswith(".mp4"):
             raise typer.BadParameter(f"{out!r} is a file: --prompts writes a folder", param_hint="--out")
         data = job_keys(source, sizes)
         data |= {"seed": seed, "video": "lossless" if lossless else "h264", "prompts": {"file": str(prompts)}}
-        _generate_many(data, given if accelerate else None, out, cluster)
+        _generate_many(data, given if accelerate else None, out, cluster, dry_run, price)
         return
     if prompt is None or prompts is not None:
         raise typer.BadParameter("expected either --prompt or --prompts", param_hint="--prompt")
-    if cluster.ray is not None:
-        raise typer.BadParameter("has no effect on one video: pass --prompts, or leave it out", param_hint="--ray")
+    for option, value in (("--ray", cluster.ray), ("--dry-run", dry_run or None)):
+        if value is not None:
+            raise typer.BadParameter("has no effect on one video: pass --prompts, or leave it out", param_hint=option)
     check_prompt_inputs([prompt])
     if "://" in out:
         raise refusal("--out", out, "a local file for one video", "pass --prompts FILE, which also writes to addresses")
@@ -89,13 +93,19 @@ def generate(
 
 
 def _generate_many(
-    data: dict[str, Any], acceleration: dict[str, Any] | None, out: str, cluster: options.RayOptions
+    data: dict[str, Any],
+    acceleration: dict[str, Any] | None,
+    out: str,
+    cluster: options.RayOptions,
+    dry_run: bool,
+    price: float | None,
 ) -> None:
     """Make one video of each prompt in the folder or address `out`, print the paths of the videos, and exit with 1 if
     a video failed.
 
     `data` holds the keys of a job file, such as "model", "seed" and "prompts". `acceleration` holds arguments of
-    `galaxydit.accelerate`; with None, the pipeline runs without the plugin. `cluster` says where videos are made.
+    `galaxydit.accelerate`; with None, the pipeline runs without the plugin. `cluster` says where videos are made. With
+    `dry_run`, show their cost instead, with the price of a GPU hour.
     """
     from galaxydit.eval.jobs.job import PLUGIN
     from galaxydit.eval.jobs.jobfile import job_of
@@ -103,6 +113,9 @@ def _generate_many(
     if acceleration is not None:
         data |= {"baseline": False, "variants": {PLUGIN: acceleration}}
     job = job_of(data, Path())
+    if dry_run:
+        show_plan(job, out, cluster, price=price)
+        return
     say(f"{len(job.prompts)} prompts: starting")
     make_videos(job, out, cluster)
     from galaxydit.eval.report.read_run import read_run

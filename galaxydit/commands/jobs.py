@@ -5,10 +5,13 @@ A job lists prompts, seeds and variants (ways to generate). A run is the folder 
 
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from galaxydit.commands.checks import check_lasting
-from galaxydit.commands.console import resumable, say, show, table_of
+from galaxydit.commands.console import amounts, resumable, say, show, table_of
 from galaxydit.commands.options import ModelOptions, RayOptions, Sizes
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.markdown import digits
 
 if TYPE_CHECKING:
     from galaxydit.eval.jobs.job import Job
@@ -65,12 +68,28 @@ def _tell_of_earlier(extended: "Job", job: "Job") -> None:
         say(f"this run also has {' and '.join(parts)} of earlier commands; a new --out leaves them out")
 
 
-def show_plan(job: "Job", out: str, workers: int, *, retry_failed: bool = False, verify: bool = False) -> None:
-    """Show how many videos of each variant `make_videos` would make, and in how many seconds one worker makes them.
+def check_price(price: float | None, dry_run: bool) -> None:
+    """Raise typer.BadParameter for a price without --dry-run."""
+    if price is not None and not dry_run:
+        raise typer.BadParameter("has no effect without --dry-run: add it, or leave it out", param_hint="--price")
 
-    The seconds are also shown divided by the number of `workers`. `out` is the run's folder or address. `retry_failed`
-    also counts failed videos, `verify` also videos whose SHA-256 differs from the recorded one. Nothing is written.
+
+def show_plan(
+    job: "Job",
+    out: str,
+    cluster: RayOptions,
+    *,
+    price: float | None = None,
+    retry_failed: bool = False,
+    verify: bool = False,
+) -> None:
+    """Show how many videos of each variant `make_videos` would make, and their hours, GPU hours, kWh, price and disk.
+
+    `price` is that of one GPU hour. `out` is the run's folder or address. `retry_failed` also counts failed videos,
+    `verify` also videos whose SHA-256 differs from the recorded one. Nothing is written.
     """
+    import torch
+
     from galaxydit.eval.jobs.estimate import estimate, plain_cost, time_plain, units_left
     from galaxydit.eval.jobs.record import video_record
     from galaxydit.eval.jobs.run_job import calibration_units, plan_run
@@ -91,15 +110,23 @@ def show_plan(job: "Job", out: str, workers: int, *, retry_failed: bool = False,
         rows = (
             (
                 each.variant,
-                str(each.videos),
+                f"{each.videos:,}",
                 f"{each.seconds:.1f}",
-                f"{each.videos * each.seconds:.0f}",
+                digits(each.videos * each.seconds / 3600),
+                "" if each.joules is None else digits(each.videos * each.joules / 3.6e6),
+                digits(each.videos * each.size / 1e9),
                 "videos of this run" if each.is_measured else "a plain video",
             )
             for each in estimates
         )
-        show(table_of(rows, ("variant",), ("videos", "s/video", "seconds", "estimated from")))
+        show(table_of(rows, ("variant",), ("videos", "s/video", "hours", "kWh", "GB", "estimated from")))
+    workers, gpus = cluster.workers or 1, cluster.gpus_per_worker
+    gpus = int(torch.cuda.is_available()) if gpus is None else gpus
     seconds = sum(each.videos * each.seconds for each in estimates)
+    known = bool(estimates) and all(each.joules is not None for each in estimates)
+    joules = sum(each.videos * (each.joules or 0) for each in estimates) if known else None
+    size = sum(each.videos * each.size for each in estimates)
+    total = None if price is None else price * seconds * max(gpus, 1) / 3600
+    text = amounts(seconds / workers, gpus=workers * gpus, joules=joules, price=total, size=size)
     more = f" and {len(calibrations)} calibrations of unknown length" if calibrations else ""
-    shared = f", {seconds / workers:.0f} s on {workers} workers" if workers > 1 else ""
-    show(f"{len(left)} videos{more} to make, about {seconds:.0f} s of one worker{shared}")
+    show(f"{len(left):,} videos{more} to make, about {text}{f' on {workers} workers' if workers > 1 else ''}")

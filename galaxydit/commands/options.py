@@ -38,6 +38,10 @@ LARGEST_SEED = 2**64 - 1  # of torch.Generator
 Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Draws the initial noise.")]
 RunPath = Annotated[str, typer.Argument(metavar="RUN", help="The --out of a `galaxydit eval run`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show how many videos this makes, their hours, kWh and disk; make none.")
+]
+Price = Annotated[float | None, typer.Option(min=0, help="Price of one GPU hour, which --dry-run adds up.")]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ def validate(
     runs: Annotated[str, typer.Option(help="Runs beside the plain one, with commas; by default all.")] = "",
     sizes: options.Sizes,
     seed: options.Seed = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the expected seconds, and make nothing.")] = False,
+    dry_run: options.DryRun = False,
+    price: options.Price = None,
     as_json: options.AsJson = False,
     cluster: options.RayOptions,
 ) -> None:
@@ -41,7 +42,7 @@ def validate(
     check_prompt_inputs(texts)
     names = tuple(name.strip() for name in runs.split(",") if name.strip()) or tuple(RUNS)
     job = validation_job(job_keys(source, sizes) | {"seed": seed}, texts, names)
-    show_plan(job, str(out), cluster.workers or 1, retry_failed=True)
+    show_plan(job, str(out), cluster, price=price, retry_failed=True)
     if dry_run:
         return
     outcome = make_videos(job, str(out), cluster, retry_failed=True)

@@ -6,16 +6,14 @@ Where a scheduler draws noise in every step, an output belongs to the noise of i
 from typing import Any, NamedTuple
 
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
-from galaxydit.runtime.step import ROUNDING, StepInfo, sigmas_in
+from galaxydit.runtime.step import ROUNDING, StepInfo, sigmas_in, values_of
 
 SMALLEST = 1e-3  # weight of the clean video in an output below which it cannot be recovered
-_READ = WeakTensorKeyDictionary()
 
 
 class Mix(NamedTuple):
-    """Weights of one step: input = `signal` clean + `noise` white noise, output = `of_input` input + `of_clean` clean."""
+    """Weights of a step: input = `signal` clean + `noise` white noise, output = `of_input` input + `of_clean` clean."""
 
     signal: float
     noise: float
@@ -29,7 +27,7 @@ def mix_of(scheduler: Any | None, info: StepInfo) -> Mix | None:
     if weights is None or kind is None or weights[1] <= 0:
         return None
     signal, noise = weights
-    # x = a x0 + s e, from which e = (x - a x0) / s, v = a e - s x0 with a^2 + s^2 = 1, and e - x0 with a + s = 1 follow.
+    # x = a x0 + s e, so e = (x - a x0) / s; v = a e - s x0 with a^2 + s^2 = 1; and e - x0 with a + s = 1.
     of_input, of_clean = {
         "epsilon": (1 / noise, -signal / noise),
         "v_prediction": (signal / noise, -1 / noise),
@@ -52,7 +50,7 @@ def weights_of_input(scheduler: Any | None, info: StepInfo) -> tuple[float, floa
     timesteps = getattr(scheduler, "timesteps", None)
     if not isinstance(table, Tensor) or not isinstance(timesteps, Tensor) or info.step >= len(timesteps):
         return None
-    alpha = _read(table)[min(int(_read(timesteps)[info.step]), len(table) - 1)]
+    alpha = values_of(table)[min(int(values_of(timesteps)[info.step]), len(table) - 1)]
     return alpha**0.5, (1 - alpha) ** 0.5
 
 
@@ -90,10 +88,3 @@ def _prediction_type(scheduler: Any) -> str | None:
     if _is_flow(scheduler):
         return "flow_prediction" if kind in (None, "flow_prediction") else None
     return kind if kind in ("epsilon", "v_prediction", "sample") else None
-
-
-def _read(tensor: Tensor) -> list[float]:
-    """The values of a tensor, which are read only once."""
-    if tensor not in _READ:
-        _READ[tensor] = tensor.tolist()
-    return _READ[tensor]

@@ -20,7 +20,7 @@ from galaxydit.proxies import Place
 from galaxydit.runtime.call import Call, LeaveForward
 from galaxydit.runtime.clean import mix_of
 from galaxydit.runtime.guidance import guidance_of, says_guided
-from galaxydit.runtime.identity import KnownValue, UnknownCallError, identify
+from galaxydit.runtime.identity import CallIdentity, KnownValue, UnknownCallError, identify
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.outputs import build_output, tensors_of
 from galaxydit.runtime.reuse import OutputReuse, ResidualReuse
@@ -29,6 +29,8 @@ from galaxydit.runtime.session import NEW_TRAJECTORY, Session
 from galaxydit.runtime.stack import Stack
 from galaxydit.runtime.step import Noise
 from galaxydit.torch_compile import around_the_model, beside_the_model
+
+MOST_BREAKS = 2  # of a latent's way under an unknown scheduler, which may draw noise
 
 
 class Engine:
@@ -109,18 +111,19 @@ class Engine:
         self._record(call)
         return output
 
+    def _identify(self, context: CacheContext | None, inputs: dict[str, Any]) -> CallIdentity:
+        source = self.session.source
+        scheduler = source.scheduler_of(context, inputs.get("timestep"))
+        scale = guidance_of(source.pipe, self.component)
+        return identify(self.component, self.transformer, self.family, context, scheduler, inputs, scale)
+
     @beside_the_model
     def _locate(self, context: CacheContext | None, inputs: dict[str, Any]) -> Call | None:
         """The call with its generation, step and samples; None, with a note in the report, where the call cannot be
         accelerated. `context` is diffusers' cache context, if any; `inputs` are the transformer's arguments by name.
         """
-        source = self.session.source
-        scheduler, scale = (
-            source.scheduler_of(context, inputs.get("timestep")),
-            guidance_of(source.pipe, self.component),
-        )
         try:
-            identity = identify(self.component, self.transformer, self.family, context, scheduler, inputs, scale)
+            identity = self._identify(context, inputs)
             generation, trajectory = self.session.enter(identity, token_group(self.transformer))
         except UnknownCallError as error:
             self.session.warn_and_note(str(error))
@@ -136,7 +139,7 @@ class Engine:
         call = Call(
             generation, trajectory, self.component, state, branch, scope, identity.info, inputs["hidden_states"]
         )
-        call.is_guided = says_guided(source.pipe)
+        call.is_guided = says_guided(self.session.source.pipe)
         if reason := self._cannot_reuse(call):
             call.is_bypassed, call.decisions, call.has_history = True, (Decision(False, reason),), (False,)
             return call
@@ -158,6 +161,8 @@ class Engine:
                 f"{self.few_steps} or fewer), so all are computed"
             )
             return Reason.FEW_STEPS
+        if generation.noise is Noise.UNKNOWN and generation.breaks > MOST_BREAKS:
+            return Reason.DRAWN_NOISE
         if generation.noise in (Noise.NONE, Noise.UNKNOWN) or self.config.history_length == 0:
             return None
         mix = mix_of(generation.scheduler, info)

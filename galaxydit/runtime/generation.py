@@ -36,6 +36,7 @@ class Generation:
         noise: whether the scheduler draws noise in every step.
         reuses_clean: whether clean predictions are reused where the scheduler may draw noise.
         cannot_reuse: why no step of this generation can be reused, as a sentence; empty if steps can be.
+        breaks: how often a latent continued no other after the first step.
         is_checked: whether the latent of every step is compared with that of the step before, which makes the host
             wait for the device. Otherwise the comparisons are read before the first reused step and in the last step.
         is_trusted: whether the comparisons before the first reused step were read, and none failed.
@@ -66,6 +67,7 @@ class Generation:
     noise: Noise = Noise.UNKNOWN
     reuses_clean: bool = True
     cannot_reuse: str = ""
+    breaks: int = 0
     is_checked: bool = True
     is_trusted: bool = False
     sigmas: tuple[float, ...] | None = None

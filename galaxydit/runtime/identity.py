@@ -122,8 +122,9 @@ class KnownValue:
         self._parts = {name: KnownValue(part) for name, part in _parts_of(value).items()}
         self._value: Any = None if self._parts else value
         if isinstance(value, Tensor):
-            self._object, self._version, self._copies = weakref.ref(value), _version_of(value), copies
-            self._value = value.detach().clone() if copies else value.detach()
+            self._object, self._version = weakref.ref(value), _version_of(value)
+            self._value = value.detach().clone() if copies or value.is_inference() else value.detach()
+            self._kept_version = _version_of(self._value)
 
     @property
     def tensor(self) -> Tensor:
@@ -138,8 +139,10 @@ class KnownValue:
         known = self._value
         if not isinstance(known, Tensor) or not isinstance(value, Tensor):
             return known is value or (type(known) is type(value) and _are_equal(known, value))
-        if value is self._object() and not (self._copies and _version_of(value) != self._version):
-            return _version_of(value) == self._version
+        if value is self._object() and self._version is not None and _version_of(value) == self._version:
+            return True
+        if _version_of(known) != self._kept_version:
+            return False
         same_kind = value.shape == known.shape and value.dtype == known.dtype and value.device == known.device
         return same_kind and torch.equal(value, known)
 

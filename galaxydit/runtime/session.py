@@ -170,6 +170,7 @@ class Session:
                 generation.goal = replace(generation.goal, verified=None)  # known for whole latents alone
             if is_late:
                 self.warn_and_note(NEW_TRAJECTORY)
+            generation.breaks += call.info.step > generation.first
         assert generation is not None
         self._calls += 1
         trajectory.used, self.current = self._calls, generation

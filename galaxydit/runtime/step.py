@@ -20,7 +20,7 @@ ROUNDING = 1e-5  # of noise levels in float32
 STOCHASTIC = ("Ancestral", "CMStochastic", "CogVideoXDPM", "CosineDPM", "DDPM", "DMD", "LCM", "RePaint", "SASolver")
 STOCHASTIC += ("SCM", "SDE", "ScoreSdeVe", "TCD", "UnCLIP")
 """Parts of the names of diffusers' schedulers that draw noise in every step, whatever their configuration."""
-_READ_SIGMAS = WeakTensorKeyDictionary()
+_READ = WeakTensorKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -160,9 +160,27 @@ def sigmas_in(scheduler: Any | None) -> list[float] | None:
     sigmas = getattr(scheduler, "sigmas", None)
     if not isinstance(sigmas, Tensor):
         return None if sigmas is None else [float(sigma) for sigma in sigmas]
-    if sigmas not in _READ_SIGMAS:
-        _READ_SIGMAS[sigmas] = sigmas.tolist()
-    return _READ_SIGMAS[sigmas]
+    return values_of(sigmas)
+
+
+def _may_be(timesteps: Tensor, step: int, stated: Tensor | float | None) -> bool:
+    """Whether the timestep `stated` may be that of `step`: False if it is another one of `timesteps`. Not asked of the
+    device: only a copy of a timestep in the memory of the host is compared.
+    """
+    if isinstance(stated, Tensor) and (stated.device.type != "cpu" or timesteps_address(stated) is not None):
+        return True
+    if stated is None or timesteps.device.type != "cpu" or step >= len(timesteps):
+        return True
+    value = float(stated.max() if isinstance(stated, Tensor) else stated)
+    known = values_of(timesteps)
+    return value not in known or known[step] == value
+
+
+def values_of(tensor: Tensor) -> list[float]:
+    """The values of a tensor, which are read only once, because reading from a GPU waits for its queue."""
+    if tensor not in _READ:
+        _READ[tensor] = tensor.tolist()
+    return _READ[tensor]
 
 
 def _scheduler_step(
@@ -188,7 +206,7 @@ def _scheduler_step(
     if step is None:
         step = getattr(scheduler, "begin_index", getattr(scheduler, "counter", None))  # PNDM counts its steps
     if step is not None:
-        return int(step)
+        return int(step) if _may_be(timesteps, int(step), stated) else None
     if stated is not None:
         known = timesteps.float()
         given = [

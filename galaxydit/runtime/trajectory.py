@@ -22,9 +22,9 @@ from galaxydit.runtime.step import Noise
 
 REMEMBERED = 7  # steps whose branches are known
 RECENT = 4  # steps after which a branch that is not called any more is forgotten
-# By distance of the weights, a step moves a latent at most this many times as far as earlier steps did (the second one
-# where the guidance differs from that of the step before), and this many times its own norm where none is known.
-FURTHER, REGUIDED, FASTEST = 2.0, 3.0, 2.5
+# By distance of the weights, a step moves a latent at most this many times as far as earlier steps did; and this many
+# times its own norm in the first step, and where the guidance differs from that of the step before.
+FURTHER, FASTEST = 2.0, 2.5
 CERTAIN = 4.0  # standard deviations of the noise that the clean prediction in it must have to be seen
 DISTINCT = 2.0  # the next nearest trajectory must lie this many times as far
 
@@ -200,9 +200,9 @@ class Trajectory:
                 return True
         if noise is Noise.DRAWN:
             return not self.cleans
-        fastest = max((REGUIDED if move.is_guided_anew else FURTHER) * self.speed, size)
-        if not self.speed:
-            fastest = FASTEST * size
+        fastest = FASTEST * size
+        if self.speed and not move.is_guided_anew:
+            fastest = max(FURTHER * self.speed, size)
         if noise is Noise.UNKNOWN:  # drawn noise moves a latent farther than denoising does
             fastest = min(fastest, FASTEST * size)
         reach = fastest * max(distance, self.stride)

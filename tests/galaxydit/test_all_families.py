@@ -305,27 +305,47 @@ def denoise(
     """The final latents of a batch of samples; guidance comes as the family has it, in the steps of `guided`."""
     scheduler.set_timesteps(steps)
     latents = batch_of([noise(tiny.latents, 10 * sample) for sample in samples])
-    texts = [batch_of([noise(tiny.conditions, 10 * sample + text) for sample in samples]) for text in (1, 2)]
-    both = {name: torch.cat([texts[1][name], texts[0][name]]) for name in texts[0]}
+    texts = texts_of(tiny, samples)
     for index, timestep in enumerate(scheduler.timesteps):
-        step = scheduler.sigmas[index + 1] - scheduler.sigmas[index]
-        concatenated = tiny.branches == CONCATENATED and index in guided
-        separate = tiny.branches == SEPARATE and index in guided
-        branches = (
-            [(both, "cond_uncond")] if concatenated else [(texts[0], "cond"), (texts[1], "uncond")][: 1 + separate]
-        )
-        if tiny.branches == CONCATENATED:
-            branches = [(text, "cond_uncond") for text, _ in branches]
-        inputs = {name: torch.cat([latent] * (1 + concatenated)) for name, latent in latents.items()}
-        outputs = [call(transformer, tiny, inputs, timestep, *branch) for branch in branches]
-        if concatenated:
-            halves = [part.chunk(2) for part in outputs[0]]
-            outputs = [tuple(half[1] for half in halves), tuple(half[0] for half in halves)]
-        predicted = [parts[0] + 2.0 * (parts[0] - parts[-1]) for parts in zip(*outputs, strict=True)]
-        video, *others = latents
-        moved = {name: latents[name] + step * output for name, output in zip(others, predicted[1:], strict=True)}
-        latents = {video: scheduler.step(predicted[0], timestep, latents[video], return_dict=False)[0]} | moved
+        predicted = predict(transformer, tiny, latents, timestep, texts, index in guided)
+        latents = move(latents, predicted, timestep, scheduler, index)
     return latents
+
+
+def texts_of(tiny: Tiny, samples: tuple[int, ...] = (0,)) -> dict[str, dict[str, Tensor]]:
+    """The conditions of a batch of samples: of the conditional branch, of the unconditional one, and of both."""
+    cond, uncond = (batch_of([noise(tiny.conditions, 10 * sample + text) for sample in samples]) for text in (1, 2))
+    return {"cond": cond, "uncond": uncond, "both": {name: torch.cat([uncond[name], cond[name]]) for name in cond}}
+
+
+def predict(
+    transformer: Any,
+    tiny: Tiny,
+    latents: dict[str, Tensor],
+    timestep: Tensor,
+    texts: dict[str, dict[str, Tensor]],
+    is_guided: bool = True,
+) -> list[Tensor]:
+    """The predictions of one step for all latents; guidance comes as the family has it."""
+    if tiny.branches == CONCATENATED and is_guided:
+        doubled = {name: torch.cat([latent] * 2) for name, latent in latents.items()}
+        halves = [part.chunk(2) for part in call(transformer, tiny, doubled, timestep, texts["both"], "cond_uncond")]
+        return [cond + 2.0 * (cond - uncond) for uncond, cond in halves]
+    name = "cond_uncond" if tiny.branches == CONCATENATED else "cond"
+    outputs = [call(transformer, tiny, latents, timestep, texts["cond"], name)]
+    if tiny.branches == SEPARATE and is_guided:
+        outputs.append(call(transformer, tiny, latents, timestep, texts["uncond"], "uncond"))
+    return [parts[0] + 2.0 * (parts[0] - parts[-1]) for parts in zip(*outputs, strict=True)]
+
+
+def move(
+    latents: dict[str, Tensor], predicted: list[Tensor], timestep: Tensor, scheduler: Any, index: int
+) -> dict[str, Tensor]:
+    """The latents after a step: the video by the scheduler, others by Euler's rule."""
+    video, *others = latents
+    distance = scheduler.sigmas[index + 1] - scheduler.sigmas[index]
+    moved = {name: latents[name] + distance * output for name, output in zip(others, predicted[1:], strict=True)}
+    return {video: scheduler.step(predicted[0], timestep, latents[video], return_dict=False)[0]} | moved
 
 
 def call(

@@ -34,7 +34,7 @@ def place(module, device):
     add_hook_to_module(module, hook)
 
 Session.corrects = lambda self, generation: True  # no scheduler here, as fake sigmas have no values
-Generation.find = lambda self, call, group: next((one for one in self.trajectories if one.precedes(call) or one.awaits(call)), None)
+Generation.find = lambda self, call, group: self.trajectories[0] if self.trajectories else None
 OutputReuse.follows_slope = lambda *arguments: True  # fake outputs have no values
 with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
     with torch.device("cpu"):

@@ -203,7 +203,7 @@ class RuleObserver(Observer):
             return
         state, cached = self.state, CachedOutput(call.latent.detach(), output.detach())
         previous = state.outputs.get(call.branch)
-        decides = not self.joint or len(call.generation.seen) == 1
+        decides = not self.joint or len(call.trajectory.seen[-1]) == 1
         if self.signal == "latent" and previous is not None and decides:
             change = mean_size(cached.latent - previous.latent)
             state.slopes[call.branch] = mean_size(cached.output - previous.output) / max(change, 1e-12)

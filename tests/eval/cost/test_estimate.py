@@ -11,14 +11,15 @@ import galaxydit
 from galaxydit import GalaxyDiTError
 from galaxydit.eval.cost.architecture import architecture_of
 from galaxydit.eval.cost.cost_rows import predicted_denoising
-from galaxydit.eval.cost.hardware import GPUS
-from galaxydit.eval.cost.predict import Split, Workload, fitted, predict, splits
+from galaxydit.eval.cost.hardware import BACKENDS, CUDNN, FLASH, FLASH_3, GPUS, kernel_of
+from galaxydit.eval.cost.predict import Platform, Split, Workload, fitted, predict, splits
 from galaxydit.pipelines.published_models import CHECKPOINTS
 
+H100 = Platform(GPUS["H100"], FLASH)
 SIZES = {"size": "832x480", "frames": 81, "steps": 50}
 
 
-@pytest.mark.parametrize("gpu", ["h100", "b200"])
+@pytest.mark.parametrize("gpu", ["h100", "h200", "b200", "a100", "rtx-4090"])
 @pytest.mark.parametrize("model", CHECKPOINTS)
 def test_every_published_checkpoint_is_estimated(model: str, gpu: str) -> None:
     made = galaxydit.estimate(model, gpu=gpu, speedup=2.0)
@@ -39,7 +40,7 @@ def test_an_estimate_loads_neither_torch_nor_diffusers() -> None:
 
 @pytest.mark.parametrize(("model", "seconds", "joules"), [("1.3b", 95.4, 64672), ("14b", 466.8, 289253)])
 def test_one_h100_is_near_the_published_measurement(model: str, seconds: float, joules: float) -> None:
-    made = galaxydit.estimate(f"wan2.1-t2v-{model}", **SIZES).plain
+    made = galaxydit.estimate(f"wan2.1-t2v-{model}", **SIZES, attention="flash").plain
     assert made.batch_latency_s.value == pytest.approx(seconds, rel=0.1)
     assert made.energy_per_video_joules.value == pytest.approx(joules, rel=0.1)
 
@@ -73,7 +74,7 @@ def test_memory_is_that_of_the_profile_that_accelerate_takes(model: str, reuse: 
 def test_attention_grows_with_the_square_of_the_tokens() -> None:
     constants, _ = fitted()
     shape = replace(architecture_of("wan2.1-t2v-1.3b"), text_tokens=0)
-    small, large = (predict(Workload(shape, side, side, 1, 50), GPUS["H100"], constants) for side in (1024, 2048))
+    small, large = (predict(Workload(shape, side, side, 1, 50), H100, constants) for side in (1024, 2048))
     assert large.attention / small.attention == pytest.approx(16, rel=0.02)
     assert large.matrix_products / small.matrix_products == pytest.approx(4, rel=0.05)
 
@@ -81,7 +82,7 @@ def test_attention_grows_with_the_square_of_the_tokens() -> None:
 def test_the_video_is_decoded_and_the_idle_watts_paid_on_every_gpu() -> None:
     constants, _ = fitted()
     work = Workload(architecture_of("wan2.1-t2v-1.3b"), 480, 832, 81, 50)
-    one, eight = (predict(work, GPUS["H100"], constants, split) for split in (Split(), Split(4, 2)))
+    one, eight = (predict(work, H100, constants, split) for split in (Split(), Split(4, 2)))
     assert eight.decoder == one.decoder
     assert eight.joules > one.joules
     assert eight.exchange > 0 == one.exchange
@@ -99,7 +100,9 @@ def test_the_ulysses_degree_divides_the_heads() -> None:
     ("field", "options"),
     [
         ("model", {"model": "wan"}),
-        ("gpu", {"gpu": "a100"}),
+        ("gpu", {"gpu": "v100"}),
+        ("attention", {"attention": "xformers"}),
+        ("attention", {"attention": "_flash_3", "gpu": "A100"}),
         ("gpu", {"gpu": 3}),
         ("size", {"size": "1280*720"}),
         ("size", {"size": "0x0"}),
@@ -135,10 +138,61 @@ def test_json_has_the_names_of_the_leaderboard() -> None:
     assert data["saved_joules"] > 0
 
 
+@pytest.mark.parametrize(
+    ("torch", "gpu", "kernel"),
+    [
+        ("2.11.0", "H100", CUDNN),
+        ("2.13.0+cpu", "B200", CUDNN),
+        ("2.12.0+cu128", "H100", FLASH),
+        ("2.9.1", "H200", FLASH),
+        ("2.11.0", "A100", FLASH),
+        ("2.11.0", "RTX 4090", FLASH),
+    ],
+)
+def test_the_default_kernel_is_that_of_the_installed_pytorch(
+    torch: str, gpu: str, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("galaxydit.eval.cost.hardware.version", lambda _: torch)
+    assert kernel_of("native", GPUS[gpu]) == kernel
+    assert galaxydit.estimate("wan2.1-t2v-1.3b", gpu=gpu).attention == kernel
+
+
+def test_backends_have_the_names_of_diffusers() -> None:
+    from diffusers.models.attention_dispatch import AttentionBackendName
+
+    known = {name.value for name in AttentionBackendName}
+    assert {name for names in BACKENDS.values() for name in names} < known
+
+
+def test_a_faster_kernel_and_compiled_blocks_take_fewer_seconds() -> None:
+    made = [
+        galaxydit.estimate("wan2.1-t2v-1.3b", attention=name, compiled=compiled).plain.batch_latency_s.value
+        for name, compiled in (("flash", False), ("_native_cudnn", False), ("_native_cudnn", True), ("_flash_3", True))
+    ]
+    assert made == sorted(made, reverse=True)
+    assert made[0] > 1.25 * made[1] > 1.25 * made[2]
+
+
+def test_a_mask_costs_cudnn_its_lead() -> None:
+    assert galaxydit.estimate("hunyuanvideo", attention="_native_cudnn").attention == FLASH
+    assert galaxydit.estimate("hunyuanvideo", attention="_flash_3").attention == FLASH_3
+
+
+def test_what_is_extrapolated_is_named_so_and_has_wider_intervals() -> None:
+    made = galaxydit.estimate("wan2.1-t2v-1.3b", gpu="rtx-4090")
+    assert "extrapolated" in " ".join(made.sources)
+    assert made.plain.batch_latency_s.high / made.plain.batch_latency_s.value >= 1.29
+    assert "extrapolated" not in " ".join(galaxydit.estimate("wan2.1-t2v-1.3b", attention="flash").sources)
+
+
 def test_latency_predicts_only_for_devices_and_models_that_were_measured() -> None:
     size = (480, 832, 81)
     known = predicted_denoising("NVIDIA H100 80GB HBM3", "1.3B", size, 50, 0.5)
-    assert 30 < known["predicted_denoise_s"] < 60
+    assert 25 < known["predicted_denoise_s"] < 60
+    compiled = predicted_denoising("NVIDIA H100 80GB HBM3", "1.3B", size, 50, 0.5, compiled=True)
+    assert compiled["predicted_denoise_s"] < known["predicted_denoise_s"]
+    assert predicted_denoising("NVIDIA GeForce RTX 4090", "1.3B", size, 50, 0.5)
+    assert predicted_denoising("NVIDIA A100-SXM4-80GB", "1.3B", size, 50, 0.5)
     assert predicted_denoising("NVIDIA H100 PCIe", "1.3B", size, 50, 0.5) == {}
     assert predicted_denoising("Intel Xeon", "1.3B", size, 50, 0.5) == {}
     assert predicted_denoising("NVIDIA H100 80GB HBM3", "tiny", size, 50, 0.5) == {}
@@ -148,7 +202,7 @@ def test_power_never_exceeds_the_limit() -> None:
     constants, _ = fitted()
     hungry = replace(constants.gpus["H100"], joules_per_attention_flop=1e-11)
     limited = replace(constants, gpus=constants.gpus | {"H100": hungry})  # type: ignore[operator]
-    made = predict(Workload(architecture_of("hunyuanvideo"), 720, 1280, 129, 50), GPUS["H100"], limited)
+    made = predict(Workload(architecture_of("hunyuanvideo"), 720, 1280, 129, 50), H100, limited)
     assert made.denoising_joules == pytest.approx(700 * made.denoising)
 
 

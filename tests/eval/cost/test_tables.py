@@ -1,29 +1,50 @@
 """The tables of the README are those that the command prints."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from galaxydit.cli import main
-from galaxydit.eval.cost.tables import cost_table, published_table
+from galaxydit.eval.cost.tables import cost_table, measured_table
 
-README = (Path(__file__).parents[3] / "eval" / "README.md").read_text(encoding="utf-8")
+EVAL = Path(__file__).parents[3] / "eval"
 
 
-@pytest.mark.parametrize("table", [cost_table, published_table])
-def test_the_readme_has_the_table_that_the_command_prints(table: Callable[[], str]) -> None:
-    assert table() in README
+@pytest.mark.parametrize(
+    ("table", "page"),
+    [
+        (cost_table, "README.md"),
+        (partial(measured_table, published=True), "README.md"),
+        (partial(measured_table, published=False), "results/README.md"),
+    ],
+)
+def test_the_readme_has_the_table_that_the_command_prints(table: Callable[[], str], page: str) -> None:
+    assert table() in (EVAL / page).read_text(encoding="utf-8")
 
 
 def test_the_command_names_the_saved_joules(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
-        main(["estimate", "--model", "wan2.1-t2v-14b", "--videos", "1000", "--price", "2.5"])
+        main(
+            [
+                "estimate",
+                "--model",
+                "wan2.1-t2v-14b",
+                "--videos",
+                "1000",
+                "--price",
+                "2.5",
+                "--attention",
+                "_native_cudnn",
+            ]
+        )
     assert not stopped.value.code
     shown = capsys.readouterr().out
     assert "predicted for one video, not measured" in shown
-    assert "saves 603 kJ (50%)" in shown
-    assert "kWh for 1,000" in shown
+    assert "saves 433 kJ (50%)" in shown
+    assert "1,000 videos, plain: 346 h, 346 GPU hours, 242 kWh, price 866, 2.31 GB of files" in shown
+    assert "1,000 videos, with the plugin: 175 h" in shown
     assert "e+0" not in shown
 
 
@@ -54,6 +75,6 @@ def test_a_speedup_that_leaves_fewer_than_two_steps_is_refused(capsys: pytest.Ca
 
 def test_the_command_refuses_an_unknown_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
-        main(["estimate", "--model", "wan2.1-t2v-14b", "--gpu", "a100"])
+        main(["estimate", "--model", "wan2.1-t2v-14b", "--gpu", "v100"])
     assert stopped.value.code == 2
-    assert "gpu='a100' is not allowed" in capsys.readouterr().err
+    assert "gpu='v100' is not allowed" in capsys.readouterr().err

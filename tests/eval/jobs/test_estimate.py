@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from galaxydit.cli import main
-from galaxydit.eval.jobs.estimate import Cost, denoise_share, estimate, plain_cost, units_left
+from galaxydit.eval.jobs.estimate import Cost, Estimate, denoise_share, estimate, plain_cost, units_left
 from galaxydit.eval.jobs.job import PLAIN, Job, Variant
 from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.maker import VideoMaker
 from galaxydit.eval.jobs.record import video_record
 from galaxydit.eval.jobs.run_job import open_run
 from galaxydit.pipelines.runs import run
+from galaxydit.pipelines.runs.unit import StoredFile
 
 FAST = Variant("fast", "galaxydit", {"speedup": 4.0})
 JOB = Job(model="invented", prompts=("a cat", "a dog"), variants=(PLAIN, FAST), metrics=("psnr",))
@@ -51,12 +52,16 @@ def test_seconds_are_those_of_the_runs_own_videos_where_it_has_some(tmp_path: Pa
     left, done = units_left(JOB.units(), maker.store)
     assert [unit.id for unit in left] == [unit.id for unit in JOB.units()[1:]]
     (record,) = map(video_record, done)
-    records = [replace(record, seconds=5.0, denoise_seconds=4.0)]
+    files = {"video.mp4": StoredFile("files/a", 3000, "0"), "thumbnail.jpg": StoredFile("files/b", 500, "0")}
+    energy = {"energy_per_video_joules": 3000.0, "avg_power_watts": 600.0}
+    records = [replace(record, seconds=5.0, denoise_seconds=4.0, files=files, **energy)]
     plain = plain_cost(records)
-    assert plain == Cost(4.0, 1.0, None)
+    assert plain == Cost(4.0, 1.0, None, 600.0, 3000)
     baseline, fast = estimate(JOB, left, records, plain)
-    assert (baseline.videos, baseline.seconds, baseline.is_measured) == (1, 5.0, True)
-    assert (fast.videos, fast.seconds, fast.is_measured) == (2, 2.0, False)
+    assert baseline == Estimate("baseline", 1, 5.0, is_measured=True, joules=3000.0, size=3500)
+    assert fast == Estimate("fast", 2, 2.0, is_measured=False, joules=1200.0, size=3000)
+    without = [replace(record, seconds=5.0, denoise_seconds=4.0)]
+    assert [each.joules for each in estimate(JOB, left, without, plain_cost(without))] == [None, None]
 
 
 def test_a_dry_run_counts_what_is_missing_times_the_model_and_makes_nothing(
@@ -75,6 +80,7 @@ def test_a_dry_run_counts_what_is_missing_times_the_model_and_makes_nothing(
     shown = capsys.readouterr().out
     assert "6 videos to make" in shown
     assert "on 2 workers\nnothing was made" in shown
+    assert "GB of files on 2" in shown
     assert (out / "run.json").read_bytes() == before
 
 
@@ -85,3 +91,21 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(
     job_file.write_text(job_file.read_text().replace("steps = 10", "steps = 9"))
     assert call("eval", "run", job_file, "--out", tmp_path / "run", "--dry-run") == 2
     assert "steps: 10 -> 9" in capsys.readouterr().err
+
+
+def test_prompts_are_costed_without_making_videos(
+    job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(VideoMaker, "make", lambda *_: pytest.fail("a dry run makes nothing"))
+    monkeypatch.setattr("galaxydit.eval.jobs.estimate.time_plain", lambda _: Cost(7200.0, 0.0, 10, 500.0, 2e9))
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("a red ball moves left\na blue ball moves right\n")
+    base = ("generate", "--model", job_file.parent / "tiny-wan", "--out", tmp_path / "out", "--speedup", 2)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert call(*base, "--prompts", prompts, "--dry-run", "--price", 2.5) == 0
+    expected = "2 videos to make, about 2 h, 2 GPU hours, 1 kWh, price 5, 4 GB of files"
+    assert expected in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+    assert call(*base, "--prompts", prompts, "--price", 2.5) == 2
+    assert "has no effect without --dry-run" in " ".join(capsys.readouterr().err.split())
+    assert call(*base, "--prompt", "a red ball", "--dry-run") == 2

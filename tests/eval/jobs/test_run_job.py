@@ -109,7 +109,7 @@ full_steps = 5
     assert records[0, "searched-schedule"].compute_fraction == pytest.approx(0.5, abs=0.02)
     (calibration,) = (tmp_path / "run" / "units").glob("calibration-searched-schedule-*.json")
     assert json.loads(calibration.read_text())["result"]
-    show_plan(read_job(job_file), str(tmp_path / "run"), workers=1)
+    show_plan(read_job(job_file), str(tmp_path / "run"), RayOptions())
     assert capsys.readouterr().out.startswith("0 videos to make")
 
 
