@@ -67,23 +67,21 @@ def predict(
     order: int,
     slope: float = DAMPING,
     largest: float = LARGEST_AHEAD,
-    share: float = 1.0,
 ) -> Tensor:
     """The predicted tensor at the noise level `sigma`, in the shape and dtype of the cached steps.
 
     Order 0 repeats y_newest, the tensor of the newest step in `history`, whose steps are ordered from the oldest. Order
-    1 is y_newest + share * a * (y_newest - y_older), with the tensor y_older of the step before; with a single step it
+    1 is y_newest + a * (y_newest - y_older), with the tensor y_older of the step before; with a single step it
     equals order 0. The function `slope_ahead` gives the factor a: `slope` is the configured share of the slope from
     y_older to y_newest, a = slope (sigma - newest) / (newest - older) with the noise levels of both steps, and
-    `largest` is the largest |a|. `share`, in [0, 1], is a further share of the slope, which the guard
-    (`galaxydit.policies.safeguard`) lowers where the slope harms. The result is a new tensor, which the caller may
+    `largest` is the largest |a|. The result is a new tensor, which the caller may
     overwrite.
     """
     _, newest_sigma, newest = history[-1]
-    if order == 0 or len(history) < 2 or share == 0:
+    if order == 0 or len(history) < 2:
         return newest.clone()
     _, older_sigma, older = history[-2]
-    return newest.lerp(older, -share * slope_ahead(sigma, newest_sigma, older_sigma, slope, largest))
+    return newest.lerp(older, -slope_ahead(sigma, newest_sigma, older_sigma, slope, largest))
 
 
 def missed(

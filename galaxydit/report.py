@@ -4,6 +4,7 @@ A sample is one video of the batch. A proxy is a cheap tensor whose change decid
 """
 
 import json
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +16,6 @@ from galaxydit.config import GalaxyDiTConfig
 from galaxydit.energy import Energy
 from galaxydit.outcome import Goal, headline
 from galaxydit.policies.policy import Reason
-from galaxydit.policies.safeguard import GuardAction, GuardRecord, guard_lines
 from galaxydit.policies.threshold import Threshold
 
 COMPUTED, REUSED, SIGNAL = "#1f6f8b", "#f2a541", "#444444"
@@ -75,8 +75,6 @@ class Report:
             pipelines. None where nothing was decoded after the last step, as with a bare transformer.
         energy_joules: joules of denoising and from end to end, from the devices' energy counters; None without a
             counter (`galaxydit.energy.meter_of`).
-        guard: errors of predictions that were measured at full steps, and the changes that the guard made because of
-            them (`galaxydit.policies.safeguard`).
         goal: the request of the user, such as a speedup or a PSNR; None if the user passed a `GalaxyDiTConfig`.
         plain_seconds: `denoise_seconds` of the same generation without the plugin; None unless the user measured it and
             set it with `dataclasses.replace`.
@@ -90,9 +88,14 @@ class Report:
     denoise_seconds: float | None
     end_to_end_seconds: float | None
     energy_joules: Energy | None = None
-    guard: tuple[GuardRecord, ...] = ()
     goal: Goal | None = None
     plain_seconds: float | None = None
+
+    @property
+    def guard(self) -> tuple[()]:
+        """Deprecated and empty: `notes` says where predictions failed."""
+        warnings.warn("galaxydit: Report.guard is deprecated; read Report.notes", DeprecationWarning, stacklevel=2)
+        return ()
 
     @property
     def compute_fraction(self) -> float:
@@ -134,7 +137,7 @@ class Report:
         """The fields of the report by name, as plain data for JSON, and two numbers: `compute_fraction` and
         `reused_steps`.
 
-        Reasons and guard actions become their names, NaN and infinities None, other values that JSON lacks text. The
+        Reasons become their names, NaN and infinities None, other values that JSON lacks text. The
         entry `["config"]["policy"]` has the fields of the policy, or its "text" if it is no dataclass, and the "name"
         of its class.
         """
@@ -150,7 +153,7 @@ class Report:
 
     def __str__(self) -> str:
         """A few lines: `galaxydit.outcome.headline`, the number of reused steps, seconds, joules and memory, why steps
-        were computed, the changes of the guard, and the notes.
+        were computed, and the notes.
         """
         taken = [
             f"{name} {seconds:.2f} s"
@@ -171,7 +174,6 @@ class Report:
         reasons = Counter(reason for _, reason in self.computed_steps)
         lines += ["Steps were computed because of:"] if reasons else []
         lines += [f"  - {reason.value} ({count} step{'s' * (count > 1)})" for reason, count in reasons.most_common()]
-        lines += guard_lines(self.guard)
         joules = [self.energy_joules.note] if self.energy_joules and self.energy_joules.note else []
         return "\n".join([*lines, *(f"Note: {note}." for note in (*self.notes, *joules))])
 
@@ -237,4 +239,4 @@ def _compute_fraction(calls: Sequence[CallRecord]) -> float:
 
 
 def _plain(value: Any) -> str:
-    return value.name if isinstance(value, Reason | GuardAction) else str(value)
+    return value.name if isinstance(value, Reason) else str(value)

@@ -5,7 +5,7 @@ were not used in training or calibration of wan-tiny: plain, at each speedup wit
 first speedup with each injected failure. It writes `results.json` with the values of each caption and `table.md`. A
 later run with the same `--out` keeps the generations that are finished there.
 
-The guard is the plugin's `FullStepGuard`: it limits prediction and correction by the errors that full steps show. A
+The guard gives up the slope where it predicts full steps badly (`OutputReuse.follows_slope`). A
 healthy generation has no injected failure.
 """
 
@@ -35,6 +35,7 @@ from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import LiveProgress, Maker, Output, Rank, Store, Unit, hash_of, results, run
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 from galaxydit.profiles.registry import load_profile
+from galaxydit.runtime.reuse import GIVEN_UP
 
 logger = logging.getLogger(__name__)
 KIND, MODEL, SEED = "guard", "wan-tiny", 700
@@ -90,13 +91,12 @@ class GuardMaker(Maker):
         """Generate the video of a unit from `units_of`, and measure it.
 
         The result has the keys "psnr" (dB, against the plain video), "compute_fraction" (transformer blocks that ran /
-        blocks that run in the plain generation) and "actions" (a list with [step, name] of each change that the guard
-        made, the name of a `GuardAction` such as "SLOPE_HALVED"; empty without the guard).
+        blocks that run in the plain generation) and "gave_up" (whether predictions gave up the slope).
         """
         data = unit.data
         if data["kind"] == "unguarded" and self._guarded is not None:
             made_with, output = self._guarded
-            if made_with == {**data, "kind": "guarded"} and not output.result["actions"]:
+            if made_with == {**data, "kind": "guarded"} and not output.result["gave_up"]:
                 return output  # a guard that did not act changes nothing, bit for bit, which a test shows
         if self._plain is None or self._plain[0] != data["prompt"]:
             self._plain = (data["prompt"], generate(self._pipe, data["prompt"], self._settings, data["seed"]))
@@ -107,12 +107,11 @@ class GuardMaker(Maker):
         with failure.attach(self._pipe, config, guarded=data["kind"] == "guarded") as acceleration:
             video = generate(self._pipe, data["prompt"], self._settings, data["seed"])
         report = acceleration.report
-        limited = [record for record in report.guard if record.actions] if data["kind"] == "guarded" else []
         output = Output(
             {
                 "psnr": psnr(video.frames, self._plain[1].frames),
                 "compute_fraction": report.compute_fraction,
-                "actions": [[record.step, action.name] for record in limited for action in record.actions],
+                "gave_up": GIVEN_UP in report.notes,
             }
         )
         if data["kind"] == "guarded":
@@ -162,8 +161,8 @@ class Result:
     """One `Variant` of one caption, with its conditions and measurements.
 
     `conditions` is a hash of the model, the settings, the code and the profile; `psnr` is against the plain video in
-    dB; `compute_fraction` is blocks that ran / blocks that run in the plain generation; `actions` holds [step, name] of
-    each change that the guard made, the name of a `GuardAction`. Of the `Variant` are the requested `speedup`, the
+    dB; `compute_fraction` is blocks that ran / blocks that run in the plain generation; `gave_up`: whether
+    predictions gave up the slope. Of the `Variant` are the requested `speedup`, the
     `kind` ("guarded", "unguarded" or "order 0") and the name of the injected `failure`, "none" without one.
     """
 
@@ -175,7 +174,7 @@ class Result:
     failure: str
     psnr: float
     compute_fraction: float
-    actions: list[list[int | str]]
+    gave_up: bool
 
 
 def tables(results: Sequence[Result]) -> str:
@@ -188,7 +187,7 @@ def tables(results: Sequence[Result]) -> str:
     guards, failures = [], []
     for speedup in sorted({result.speedup for result in of("guarded")}):
         guarded, unguarded = (of(kind, speedup=speedup) for kind in ("guarded", "unguarded"))
-        acted = f"{sum(bool(result.actions) for result in guarded)} of {len(guarded)}"
+        acted = f"{sum(result.gave_up for result in guarded)} of {len(guarded)}"
         guards.append([f"{speedup:g}x", _mean(guarded), _mean(unguarded), _difference(guarded, unguarded), acted])
     for failure in dict.fromkeys(result.failure for result in results if result.failure != NONE.name):
         guarded, unguarded, order_0 = (of(kind, failure) for kind in KINDS)

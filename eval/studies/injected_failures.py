@@ -1,6 +1,6 @@
 """Failures that are injected into the plugin, to see whether its guard keeps them from harming a video.
 
-The guard limits prediction and correction by the errors that full steps show (`FullStepGuard`). The plugin attaches an
+The guard gives up the slope where it predicts full steps badly (`OutputReuse.follows_slope`). The plugin attaches an
 `Engine` to each transformer, which computes or predicts the transformer's calls; two failures are mixins for `Engine`.
 """
 
@@ -20,20 +20,20 @@ from galaxydit.acceleration import Acceleration
 from galaxydit.calibration.published import load_published
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.engine import Engine
-from galaxydit.runtime.full_step_guard import FullStepGuard
 from galaxydit.runtime.outputs import build_output, tensors_of
+from galaxydit.runtime.reuse import OutputReuse
 
 NOISE = 0.03  # of the root mean square of each output; guidance of 5 makes it 0.2 of the guided output
 SEED = 0
 
 
 class UnguardedEngine(Engine):
-    """An `Engine` whose guard measures errors, but limits nothing."""
+    """An `Engine` whose predictions follow the slope also where it fails."""
 
-    def _make_guard(self) -> FullStepGuard:
-        guard = super()._make_guard()
-        guard.acts = False
-        return guard
+    def _make_reuse(self) -> OutputReuse:
+        reuse = super()._make_reuse()
+        reuse.follows_slope = lambda *_: True
+        return reuse
 
 
 class WrongSigmas:
@@ -96,7 +96,7 @@ class Failure:
     ) -> AbstractContextManager[Acceleration]:
         """Attach the plugin with this configuration and the failure until the returned context manager ends.
 
-        The context manager yields the `Acceleration`. Without `guarded`, the guard limits nothing.
+        The context manager yields the `Acceleration`. Without `guarded`, no slope is given up.
         """
         if self.steps:
             config = replace(config, policy=FixedSteps(self.steps))

@@ -28,7 +28,6 @@ from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.published_models import WAN_21_1_3B, WAN_21_14B
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.wan_tiny.tools.build import build_scheduler, build_tokenizer
-from galaxydit.policies.safeguard import guard_lines
 
 logger = logging.getLogger(__name__)
 PACKAGES = ("torch", "diffusers", "transformers")
@@ -68,8 +67,7 @@ def measure(pipe: WanPipeline, settings: GenerationSettings, speedup: float | No
     energy counter), "peak_bytes" (None on a CPU). With a speedup also values of the plugin's report: "compute_fraction"
     (blocks that ran / blocks that run in the plain generation), "reused_steps" (their number), "bytes_held" (peak bytes
     that the plugin kept between calls), "report_denoise_seconds" and "report_denoise_joules" (as the plugin measured
-    them), "notes" (list of sentences) and "guard" (list of lines on the plugin's guard, which limits predictions by the
-    errors that full steps show: these errors and the guard's changes).
+    them) and "notes" (list of sentences).
     """
     device = pipe._execution_device
     if device.type == "cuda":
@@ -93,7 +91,6 @@ def measure(pipe: WanPipeline, settings: GenerationSettings, speedup: float | No
             "report_denoise_seconds": report.denoise_seconds,
             "report_denoise_joules": report.energy_joules and report.energy_joules.denoise,
             "notes": list(report.notes),
-            "guard": guard_lines(report.guard),
         }
     return row
 

@@ -19,7 +19,6 @@ from galaxydit.policies.policy import FEW_STEPS, Decision, Reason
 from galaxydit.proxies import Place
 from galaxydit.runtime.call import Call, LeaveForward
 from galaxydit.runtime.clean import mix_of
-from galaxydit.runtime.full_step_guard import FullStepGuard
 from galaxydit.runtime.guidance import guidance_of, says_guided
 from galaxydit.runtime.identity import CallIdentity, KnownValue, UnknownCallError, identify
 from galaxydit.runtime.observer import Observer
@@ -71,10 +70,7 @@ class Engine:
 
     def _make_reuse(self) -> OutputReuse:
         kind = OutputReuse if self.config.reuse == "output" else ResidualReuse
-        return kind(self.transformer, self.session, self._make_guard())
-
-    def _make_guard(self) -> FullStepGuard:
-        return FullStepGuard(self.transformer, self.component, self.family, self.session)
+        return kind(self.transformer, self.session)
 
     def end_generation(self) -> None:
         """End the current generation; the transformer's hook calls this when the pipeline has finished."""
@@ -271,5 +267,5 @@ class Engine:
         if call.info.is_last:
             if not call.generation.is_continuous(call.trajectory, call.generation.first + 2):
                 self.session.warn_and_note(NEW_TRAJECTORY + "; this was found after the generation")
-            call.state.release(call.branch, call.scope, call.info.step)
+            call.state.release(call.branch, call.scope)
         self.session.leave(call.generation, call.records(self.component, self.stack.blocks), call.latent.device)

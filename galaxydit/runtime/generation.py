@@ -11,7 +11,6 @@ from torch import Tensor
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.energy import EnergyWindow
 from galaxydit.outcome import Goal
-from galaxydit.policies.safeguard import GuardRecord
 from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.identity import CallIdentity
 from galaxydit.runtime.step import Noise
@@ -50,7 +49,6 @@ class Generation:
         step: index of the latest step; -1 before the first.
         calls: records of the transformer calls up to now.
         notes: sentences for the report, on what the plugin could not do or how the generation differs from the profile.
-        guard: records of the guard's measurements at full steps, and of the changes that it made.
         bytes_held: peak bytes that the plugin kept between calls.
         denoise_started, denoise_ended, decoded_at: clock readings in seconds at the first call, at the end of the
             latest call, and at the end of decoding; None before.
@@ -80,7 +78,6 @@ class Generation:
     step: int = -1
     calls: list[CallRecord] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    guard: list[GuardRecord] = field(default_factory=list)
     bytes_held: int = 0
     denoise_started: float = field(default_factory=time.perf_counter)
     denoise_ended: float | None = None
@@ -102,7 +99,6 @@ class Generation:
                 None if self.decoded_at is None else self.text_seconds + self.decoded_at - self.denoise_started
             ),
             energy_joules=None if self.energy is None else self.energy.energy(),
-            guard=tuple(self.guard),
             goal=self.goal,
         )
 

@@ -7,40 +7,46 @@ to one tensor. The correction of a full step compensates the error of the reused
 (`galaxydit.extrapolation`). A sample is one video of the batch.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
-from galaxydit.context_parallel import token_group
+from galaxydit.context_parallel import sum_over, token_group
 from galaxydit.extrapolation import CachedStep, correction, missed, predict, remember
 from galaxydit.proxies import relative_l2
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.clean import from_clean, to_clean
-from galaxydit.runtime.full_step_guard import FullStepGuard
 from galaxydit.runtime.outputs import pack, tensors_of, unpack
 from galaxydit.runtime.samples import join_samples
 from galaxydit.runtime.session import Session
 from galaxydit.runtime.step import Noise
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
+WORSE, FAILURES = 3.0, 3  # error of order 1 / error of order 0, root mean square, and the number of full steps
+SAMPLED = 2**16  # values of a cached tensor
+GIVEN_UP = (
+    f"predictions of order 1 erred more than {WORSE:g} times as much as those of order 0 at {FAILURES} full steps, so "
+    "reused steps repeat the last full step from then on"
+)
+
 
 class OutputReuse:
     """Reuse of the transformer's output: a reused step leaves the forward pass as soon as it is decided.
 
-    Stores the tensors of full steps, predicts those of reused steps, and corrects full steps. For each sample, `guard`
-    limits the share of the slope that predictions follow, and may forbid the correction. Subclasses reuse another
-    tensor.
+    Stores the tensors of full steps, predicts those of reused steps, and corrects full steps. Where the slope fails
+    (`follows_slope`), predictions are of order 0. Subclasses reuse another tensor.
     """
 
     runs_forward: ClassVar[bool] = False
     """Whether reused steps run the forward pass with the blocks skipped; otherwise they leave the forward pass."""
 
-    def __init__(self, transformer: nn.Module, session: Session, guard: FullStepGuard) -> None:
+    def __init__(self, transformer: nn.Module, session: Session) -> None:
         self._transformer = transformer
         self._session = session
         self._config = session.config
-        self._guard = guard
 
     @beside_the_model
     def has_history(self, call: Call) -> tuple[bool, ...]:
@@ -66,8 +72,35 @@ class OutputReuse:
 
     def _predict(self, call: Call, place: int) -> Tensor:
         sample, config = call.samples[place], self._config
-        history, share = call.state.history[call.branch, sample], self._guard.limits_for(call, sample).slope
-        return predict(history, call.info.sigma, config.order, config.slope, config.largest_ahead, share)
+        order = config.order if self.follows_slope(call, sample) else 0
+        return predict(
+            call.state.history[call.branch, sample], call.info.sigma, order, config.slope, config.largest_ahead
+        )
+
+    @beside_the_model
+    def follows_slope(self, call: Call, sample: int) -> bool:
+        """Whether predictions may follow the slope: until it failed at `FAILURES` full steps of a branch in the call's
+        decision scope. The host waits once for the errors of a full step.
+        """
+        state, key = call.state, (call.scope, sample)
+        due = [one for one in state.slope_errors if one[0] < call.info.step]
+        state.slope_errors = state.slope_errors[len(due) :]
+        read = torch.stack([errors for *_, errors in due]).tolist() if due else []
+        for (_, branch, _), (sloped, repeated) in zip(due, read, strict=True):
+            state.slope_failures[branch] = state.slope_failures.get(branch, 0) + (sloped > WORSE**2 * repeated)
+        failures = [count for (*name, index), count in state.slope_failures.items() if (name[0], index) == key]
+        if max(failures, default=0) < FAILURES:
+            return True
+        self._session.warn_and_note(GIVEN_UP)
+        return False
+
+    def _slope_errors(self, call: Call, history: tuple[CachedStep, ...], rows: Tensor) -> Tensor:
+        """Squared errors that predictions of order 1 and 0 of the tensor `rows` would have had, summed over sampled
+        values, `(2,)`.
+        """
+        sampled, config = tuple(step._replace(tensor=_sampled(step.tensor)) for step in history), self._config
+        predicted = [predict(sampled, call.info.sigma, order, config.slope, config.largest_ahead) for order in (1, 0)]
+        return (torch.stack(predicted) - _sampled(rows)).square().sum(1)
 
     @beside_the_model
     def outputs(self, call: Call) -> tuple[Tensor, ...]:
@@ -81,7 +114,7 @@ class OutputReuse:
 
     @beside_the_model
     def store(self, call: Call, outputs: tuple[Tensor, ...]) -> None:
-        """Keep the tensor of a full step in the history, and pass its `outputs` to the guard (`FullStepGuard`).
+        """Keep the tensor of a full step in the history, and the errors that predictions of it would have had.
 
         If the policy learns errors (`learns_errors`), also keep the relative error that a prediction of the tensor
         would have had. The tensor of the last step is not kept, because no step follows that could reuse it.
@@ -102,7 +135,6 @@ class OutputReuse:
                     return
             if not call.info.is_last:
                 self._keep(call, outputs)
-            self._guard.observe(call, outputs)
 
     def _keep(self, call: Call, outputs: tuple[Tensor, ...]) -> None:
         history, count, config = call.state.history, len(call.samples), self._config
@@ -122,6 +154,9 @@ class OutputReuse:
             if config.policy.learns_errors and history.get(key):
                 group = token_group(self._transformer)
                 call.state.errors[key] = float(relative_l2(rows, self._predict(call, place), group))
+            if config.order == 1 and len(history.get(key, ())) > 1:
+                errors = sum_over(token_group(self._transformer), self._slope_errors(call, history[key], rows))
+                call.state.slope_errors.append((call.info.step, (call.scope, *key), errors))
             step = CachedStep(call.info.step, call.info.sigma, rows)
             history[key] = remember(history.get(key, ()), step, config.history_length)
             call.state.missed.pop(key, None)
@@ -155,7 +190,7 @@ class OutputReuse:
         This ratio is the weight. `extrapolation.correction` multiplies it by a fixed share, which is not included here,
         and by the computed minus the predicted output. `extrapolation.missed` estimates the ratio from noise levels and
         the scheduler's response. It is 0 for a sample without reused steps since its last full step or without a full
-        step, and where the guard forbids the correction. Empty if no sample has reused steps, if the configuration or
+        step. Empty if no sample has reused steps, if the configuration or
         an unknown or stochastic scheduler allows no correction, and at the last step, because no later step would
         remove the noise of a correction.
         """
@@ -171,10 +206,7 @@ class OutputReuse:
             return []
         sigmas, response = generation.sigmas, self._session.response(generation)
         return [
-            missed(sigmas, response, call.state.history[key][-1].step, call.info.step, steps)
-            * self._guard.limits_for(call, key[1]).corrects
-            if steps
-            else 0.0
+            missed(sigmas, response, call.state.history[key][-1].step, call.info.step, steps) if steps else 0.0
             for key, steps in zip(keys, reused, strict=True)
         ]
 
@@ -199,16 +231,22 @@ class OutputReuse:
             rows = computed[place::count]
             if weight:
                 sample, config = call.samples[place], self._config
-                slopes = (
-                    len(call.state.history[call.branch, sample]) - 1
-                    if self._guard.limits_for(call, sample).slope
-                    else 0
-                )
+                slopes = len(call.state.history[call.branch, sample]) - 1 if self.follows_slope(call, sample) else 0
                 order = min(config.order, slopes)
                 added = correction(rows, predicted[place::count], weight, order, config.correction_share)
                 rows = added.add_(rows)
             samples.append(rows)
         return unpack(join_samples(samples), tuple(output.shape for output in outputs))
+
+
+def _sampled(tensor: Tensor) -> Tensor:
+    """At most `SAMPLED` values at a fixed stride, flat, in float32. The stride has no common factor with the last axis,
+    so that all its columns are sampled.
+    """
+    stride = -(-tensor.numel() // SAMPLED)
+    while math.gcd(stride, tensor.shape[-1]) > 1:
+        stride += 1
+    return tensor.detach().flatten()[::stride].float()
 
 
 class ResidualReuse(OutputReuse):

@@ -17,7 +17,6 @@ from galaxydit.context_parallel import sum_over
 from galaxydit.extrapolation import CachedStep
 from galaxydit.policies.policy import Controller, Decision
 from galaxydit.runtime.clean import denoised_part
-from galaxydit.runtime.hindsight import Trail
 from galaxydit.runtime.identity import CallIdentity, KnownValue
 from galaxydit.runtime.step import Noise
 
@@ -59,7 +58,8 @@ class TransformerState:
             the next decision has used it.
         conditions: the arguments of the last call beside latent and timestep, by branch.
         was_guided: whether the pipeline said at the last full step that it guides; None where it does not say.
-        trails: values sampled from the outputs of the last full steps, and the state of the guard, by (scope, sample).
+        slope_errors: step, (scope, branch, sample), and squared errors at order 1 and 0, of full steps not judged yet.
+        slope_failures: number of full steps at which the slope failed, by (scope, branch, sample).
     """
 
     samples: int = 0
@@ -73,7 +73,8 @@ class TransformerState:
     errors: dict[tuple[str, int], float] = field(default_factory=dict)
     conditions: dict[str, dict[str, KnownValue]] = field(default_factory=dict)
     was_guided: bool | None = None
-    trails: dict[tuple[str, int], Trail] = field(default_factory=dict)
+    slope_errors: list[tuple[int, tuple[str, str, int], Tensor]] = field(default_factory=list)
+    slope_failures: dict[tuple[str, str, int], int] = field(default_factory=dict)
 
     def keep_only(self, branches: set[str]) -> None:
         """Drop what is known of other branches, whose full steps are too old, and the decisions of the step before."""
@@ -88,28 +89,22 @@ class TransformerState:
         kept = {key: tuple(one for one in steps if one.step >= step) for key, steps in self.history.items()}
         self.history = {key: steps for key, steps in kept.items() if steps}
         self.missed.clear()
-        self.trails.clear()
 
     def can_reuse(self, branches: set[str], sample: int) -> bool:
         """Whether all of these branches have a full step to reuse, and the same one is the last of each."""
         last = {steps[-1].step for (name, index), steps in self.history.items() if name in branches and index == sample}
         return len(last) == 1 and all((name, sample) in self.history for name in branches)
 
-    def release(self, branch: str, scope: str, step: int) -> None:
-        """Drop the tensors of a branch after its call of the last step, `step`, because the decoder needs the memory.
-
-        Trails that still lack the output of another branch at `step` stay.
-        """
+    def release(self, branch: str, scope: str) -> None:
+        """Drop the tensors of a branch after its call of the last step, because the decoder needs the memory."""
         self.history = {key: steps for key, steps in self.history.items() if key[0] != branch}
         self.conditions.pop(branch, None)
         self.proxies.pop(scope, None)
-        self.trails = {key: trail for key, trail in self.trails.items() if key[0] != scope or trail.waits_at(step)}
 
     def bytes_held(self) -> int:
-        """Bytes of the cached steps, of the proxies, and of the sampled values in the trails."""
+        """Bytes of the cached steps and of the proxies."""
         tensors = [tensor for steps in self.history.values() for *_, tensor in steps] + list(self.proxies.values())
-        sampled = sum(trail.bytes_held() for trail in self.trails.values())
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors) + sampled
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 @dataclass(eq=False)

@@ -23,7 +23,7 @@ CONFIG = GalaxyDiTConfig(FixedSteps((0, 1, 2, 3, 5, 7, 9, 11)))
 
 
 def result(caption: int, psnr: float, kind: str = "guarded", failure: str = NONE.name) -> Result:
-    return Result(f"caption {caption}", caption, "", 2.0, kind, failure, psnr, 0.5, [])
+    return Result(f"caption {caption}", caption, "", 2.0, kind, failure, psnr, 0.5, False)
 
 
 def test_the_table_shows_the_guard_with_and_without_failures() -> None:
