@@ -25,11 +25,13 @@ from galaxydit.runtime.session import Session
 from galaxydit.runtime.step import Noise
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
-WORSE, FAILURES = 3.0, 3  # error of order 1 / error of order 0, root mean square, and the number of full steps
+# The slope has failed where order 1 errs so many times as much as order 0 (root mean square); it is not followed after
+# this number of failures among this number of last full steps.
+WORSE, FAILURES, AMONG = 3.0, 3, 8
 SAMPLED = 2**16  # values of a cached tensor
 GIVEN_UP = (
-    f"predictions of order 1 erred more than {WORSE:g} times as much as those of order 0 at {FAILURES} full steps, so "
-    "reused steps repeat the last full step from then on"
+    f"predictions of order 1 erred more than {WORSE:g} times as much as those of order 0 at {FAILURES} of "
+    f"{AMONG} full steps, so reused steps repeat the last full step until it does so less often"
 )
 
 
@@ -79,16 +81,17 @@ class OutputReuse:
 
     @beside_the_model
     def follows_slope(self, call: Call, sample: int) -> bool:
-        """Whether predictions may follow the slope: until it failed at `FAILURES` full steps of a branch in the call's
-        decision scope. The host waits once for the errors of a full step.
+        """Whether predictions may follow the slope: while it failed at less than `FAILURES` of the last `AMONG` full
+        steps of each branch in the call's decision scope. The host waits once for the errors of a full step.
         """
         state, key = call.state, (call.scope, sample)
         due = [one for one in state.slope_errors if one[0] < call.info.step]
         state.slope_errors = state.slope_errors[len(due) :]
         read = torch.stack([errors for *_, errors in due]).tolist() if due else []
         for (_, branch, _), (sloped, repeated) in zip(due, read, strict=True):
-            state.slope_failures[branch] = state.slope_failures.get(branch, 0) + (sloped > WORSE**2 * repeated)
-        failures = [count for (*name, index), count in state.slope_failures.items() if (name[0], index) == key]
+            failed = sloped > WORSE**2 * repeated
+            state.slope_failures[branch] = (*state.slope_failures.get(branch, ()), failed)[-AMONG:]
+        failures = [sum(last) for (*name, index), last in state.slope_failures.items() if (name[0], index) == key]
         if max(failures, default=0) < FAILURES:
             return True
         self._session.warn_and_note(GIVEN_UP)

@@ -59,7 +59,7 @@ class TransformerState:
         conditions: the arguments of the last call beside latent and timestep, by branch.
         was_guided: whether the pipeline said at the last full step that it guides; None where it does not say.
         slope_errors: step, (scope, branch, sample), and squared errors at order 1 and 0, of full steps not judged yet.
-        slope_failures: number of full steps at which the slope failed, by (scope, branch, sample).
+        slope_failures: whether the slope failed at each of the last full steps, by (scope, branch, sample).
     """
 
     samples: int = 0
@@ -74,7 +74,7 @@ class TransformerState:
     conditions: dict[str, dict[str, KnownValue]] = field(default_factory=dict)
     was_guided: bool | None = None
     slope_errors: list[tuple[int, tuple[str, str, int], Tensor]] = field(default_factory=list)
-    slope_failures: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    slope_failures: dict[tuple[str, str, int], tuple[bool, ...]] = field(default_factory=dict)
 
     def keep_only(self, branches: set[str]) -> None:
         """Drop what is known of other branches, whose full steps are too old, and the decisions of the step before."""
