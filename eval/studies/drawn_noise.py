@@ -1,14 +1,13 @@
 """What 2x costs on wan-tiny under each scheduler that draws noise in every step.
 
 `python -m galaxydit.eval.studies.drawn_noise --prompts 16 --out DIR` generates each caption plain from two draws of the
-noise, and accelerated from the first. It continues a run that was interrupted.
+noise, and accelerated from the first, by the profile that was measured with UniPC. It resumes an interrupted run.
 """
 
 import argparse
 import copy
 import json
 import logging
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 
 import galaxydit
 from galaxydit.calibration.provenance import package_versions
-from galaxydit.errors import FullComputeWarning, ProfileWarning
+from galaxydit.eval.compare.methods.ablations import shipped
 from galaxydit.eval.metrics.registry import measure, select
 from galaxydit.eval.studies.guard_under_failures import load, unseen_captions
 from galaxydit.files import write_json
@@ -28,7 +27,8 @@ from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
 
-SPEEDUP, SHIFT = 2.0, 1.5
+SPEEDUP, SHIFT, ORDERS = 2.0, 1.5, (1, 0)
+METRICS = ("caption_colours", "caption_motions", "temporal_flickering")
 FLOW = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": SHIFT}
 SCHEDULERS: dict[str, Callable[[], Any]] = {
     "FlowMatchEuler": lambda: diffusers.FlowMatchEulerDiscreteScheduler(shift=SHIFT, stochastic_sampling=True),
@@ -54,38 +54,38 @@ def relative_errors(calls: Sequence[tuple[bool, Tensor, Tensor]], guidance: floa
 
 
 def measure_caption(pipe: Any, make: Callable[[], Any], prompt: str) -> dict[str, Any]:
-    """Measurements of one caption under the scheduler that `make` returns."""
+    """Measurements of one caption under the scheduler that `make` returns, plain and with predictions of each order."""
     settings = replace(recommended_settings(pipe), flow_shift=None)  # each scheduler has its own
-    reference, calls = copy.deepcopy(pipe.transformer), []
+    reference, metrics = copy.deepcopy(pipe.transformer), select(METRICS)
 
     def video(seed: int) -> GeneratedVideo:
         pipe.scheduler = make()
         torch.manual_seed(seed)  # WanPipeline passes no generator to the scheduler's step
         return generate(pipe, prompt, settings, seed)
 
-    first, second = video(0), video(1)
-    with galaxydit.accelerate(pipe, speedup=SPEEDUP) as acceleration:
+    plain, other = video(0), video(1)
+    rows: dict[str, Any] = {"prompt": prompt, "psnr_two_plain_draws": psnr(plain.frames, other.frames)}
+    rows["plain"] = [measure(one.frames, None, prompt, metrics)[0] for one in (plain, other)]
+    for order in ORDERS:
+        calls: list[tuple[bool, Tensor, Tensor]] = []
+        config = replace(shipped(pipe, speedup=SPEEDUP), order=order)
+        with galaxydit.accelerate(pipe, config=config) as acceleration:
 
-        def compare(module: nn.Module, args: Any, kwargs: dict[str, Any], output: tuple[Tensor, ...]) -> None:
-            reused = acceleration.report.calls[-1].reused
-            computed = reference(*args, **kwargs)[0] if reused else output[0]
-            calls.append((reused, output[0].float(), computed.float()))
+            def compare(module: nn.Module, args: Any, kwargs: dict[str, Any], output: tuple[Tensor, ...]) -> None:
+                reused = acceleration.report.calls[-1].reused
+                computed = reference(*args, **kwargs)[0] if reused else output[0]
+                calls.append((reused, output[0].float(), computed.float()))
 
-        handle = pipe.transformer.register_forward_hook(compare, with_kwargs=True)
-        fast = video(0)
-        handle.remove()
-    metrics = select(["caption_colours", "caption_motions", "temporal_flickering"])
-    plain, other, accelerated = (measure(one.frames, None, prompt, metrics)[0] for one in (first, second, fast))
-    return {
-        "prompt": prompt,
-        "compute_fraction": acceleration.report.compute_fraction,
-        "step_errors": relative_errors(calls, settings.guidance_scale or 1.0),
-        "psnr_same_draw": psnr(fast.frames, first.frames),
-        "psnr_other_draw": psnr(fast.frames, second.frames),
-        "psnr_two_plain_draws": psnr(first.frames, second.frames),
-        "plain": {name: (value + other[name]) / 2 for name, value in plain.items()},
-        "accelerated": accelerated,
-    }
+            handle = pipe.transformer.register_forward_hook(compare, with_kwargs=True)
+            fast = video(0)
+            handle.remove()
+        rows[f"order {order}"] = measure(fast.frames, None, prompt, metrics)[0] | {
+            "compute_fraction": acceleration.report.compute_fraction,
+            "step_errors": relative_errors(calls, settings.guidance_scale or 1.0),
+            "psnr_same_draw": psnr(fast.frames, plain.frames),
+            "psnr_other_draw": psnr(fast.frames, other.frames),
+        }
+    return rows
 
 
 def main() -> None:
@@ -94,8 +94,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of results.json, written after each caption")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    for category in (FullComputeWarning, ProfileWarning):
-        warnings.simplefilter("ignore", category)  # the profile is UniPC's
     pipe, path = load("bfloat16"), given.out / "results.json"
     rows = json.loads(path.read_text())["captions"] if path.exists() else {}
     for name, make in SCHEDULERS.items():
