@@ -71,7 +71,7 @@ def measure_caption(pipe: Any, make: Callable[[], Any], prompt: str) -> dict[str
         config = replace(shipped(pipe, speedup=SPEEDUP), order=order)
         with galaxydit.accelerate(pipe, config=config) as acceleration:
 
-            def compare(module: nn.Module, args: Any, kwargs: dict[str, Any], output: tuple[Tensor, ...]) -> None:
+            def compare(_: nn.Module, args: Any, kwargs: Any, output: Any, calls: list[Any] = calls) -> None:
                 reused = acceleration.report.calls[-1].reused
                 computed = reference(*args, **kwargs)[0] if reused else output[0]
                 calls.append((reused, output[0].float(), computed.float()))
