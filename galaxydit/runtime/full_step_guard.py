@@ -44,7 +44,7 @@ class FullStepGuard:
         (`acts` is False; studies set it).
         """
         trail = call.state.trails.get((call.scope, sample))
-        return Safeguard(self._session.config.order) if trail is None or not self.acts else trail.guard
+        return Safeguard(call.generation.order) if trail is None or not self.acts else trail.guard
 
     @beside_the_model
     def observe(self, call: "Call", outputs: tuple[Tensor, ...]) -> None:
@@ -56,7 +56,7 @@ class FullStepGuard:
             return  # the samples cannot be told apart
         for place, sample in enumerate(call.samples):
             trails, key = call.state.trails, (call.scope, sample)
-            trail = trails.setdefault(key, Trail(Safeguard(self._session.config.order)))
+            trail = trails.setdefault(key, Trail(Safeguard(call.generation.order)))
             branches: dict[str, list[Tensor]] = {}
             for output in outputs:
                 for name, rows in branches_of(output[place::count], call.branch, self._family, scale).items():

@@ -67,7 +67,7 @@ class OutputReuse:
     def _predict(self, call: Call, place: int) -> Tensor:
         sample, config = call.samples[place], self._config
         history, share = call.state.history[call.branch, sample], self._guard.limits_for(call, sample).slope
-        return predict(history, call.info.sigma, config.order, config.slope, config.largest_ahead, share)
+        return predict(history, call.info.sigma, call.generation.order, config.slope, config.largest_ahead, share)
 
     @beside_the_model
     def outputs(self, call: Call) -> tuple[Tensor, ...]:

@@ -299,7 +299,7 @@ class Session:
             self.note(unknown if self.source.scheduler is None else another + cure)
             return False
         if generation.noise is Noise.DRAWN:
-            self.note("the scheduler draws noise in every step, so full steps correct nothing")
+            self.note("the scheduler draws noise in every step, so full steps correct nothing, and reuse is of order 0")
             return False
         return True
 

@@ -131,8 +131,6 @@ IN_FULL = {
 PURE_NOISE = "a latent that begins as pure noise is expected to hold the clean video from its first step"
 FAILING = {
     "CogVideoX DPM": PURE_NOISE,
-    "FlowMatchEuler": "order 1 follows the difference of two draws",
-    "FlowMatchLCM": "order 1 follows the difference of two draws",
     "Wuerstchen": "a scheduler given to accelerate is asked for its length, which this scheduler does not have",
 }
 
