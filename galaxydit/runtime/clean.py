@@ -26,8 +26,8 @@ class Mix(NamedTuple):
 def mix_of(scheduler: Any | None, info: StepInfo) -> Mix | None:
     """The weights of a step by the scheduler's noise levels and prediction type; None where either is unknown."""
     weights, kind = weights_of_input(scheduler, info), _prediction_type(scheduler)
-    if weights is None or kind is None or weights[1] <= 0 or scheduler.config.get("algorithm_type") == "sde-dpmsolver":
-        return None  # DPM-Solver's second order, unlike DPM-Solver++'s, multiplies errors where little noise is left
+    if weights is None or kind is None or weights[1] <= 0:
+        return None
     signal, noise = weights
     # x = a x0 + s e, from which e = (x - a x0) / s, v = a e - s x0 with a^2 + s^2 = 1, and e - x0 with a + s = 1 follow.
     of_input, of_clean = {
@@ -87,6 +87,8 @@ def _is_flow(scheduler: Any) -> bool:
 
 def _prediction_type(scheduler: Any) -> str | None:
     kind = getattr(scheduler.config, "prediction_type", None)
+    if getattr(scheduler.config, "algorithm_type", None) == "sde-dpmsolver":
+        return None  # its second order, unlike that of DPM-Solver++, multiplies errors where little noise is left
     if _is_flow(scheduler):
         return "flow_prediction" if kind in (None, "flow_prediction") else None
     return kind if kind in ("epsilon", "v_prediction", "sample") else None

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 ROUNDING = 1e-5  # of noise levels in float32
-STOCHASTIC = ("Ancestral", "CMStochastic", "CogVideoXDPM", "CosineDPM", "DDPM", "HeliosDMD", "LCM", "RePaint")
-STOCHASTIC += ("SASolver", "SCM", "SDE", "ScoreSdeVe", "TCD", "UnCLIP")
+STOCHASTIC: tuple[str, ...] = ("Ancestral", "CMStochastic", "CogVideoXDPM", "CosineDPM", "DDPM", "HeliosDMD", "LCM")
+STOCHASTIC += ("RePaint", "SASolver", "SCM", "SDE", "ScoreSdeVe", "TCD", "UnCLIP")
 """Parts of the names of diffusers' schedulers that draw noise in every step, whatever their configuration."""
 _READ_SIGMAS = WeakTensorKeyDictionary()
 
