@@ -84,7 +84,10 @@ def _is_flow(scheduler: Any) -> bool:
 
 
 def _prediction_type(scheduler: Any) -> str | None:
-    kind = getattr(getattr(scheduler, "config", None), "prediction_type", None)
+    config = getattr(scheduler, "config", None)
+    kind = getattr(config, "prediction_type", None)
+    if getattr(config, "algorithm_type", None) == "sde-dpmsolver":
+        return None  # its second order, unlike that of DPM-Solver++, multiplies errors where little noise is left
     if _is_flow(scheduler):
         return "flow_prediction" if kind in (None, "flow_prediction") else None
     return kind if kind in ("epsilon", "v_prediction", "sample") else None

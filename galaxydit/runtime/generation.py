@@ -86,6 +86,11 @@ class Generation:
     thread: int = field(default_factory=threading.get_ident)
     finished: bool = False
 
+    @property
+    def order(self) -> int:
+        """Order of predictions: 0 under drawn noise, where a slope would be the difference of two draws."""
+        return 0 if self.noise is Noise.DRAWN else self.config.order
+
     def report(self) -> Report:
         """The report up to now."""
         return Report(

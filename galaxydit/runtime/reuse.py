@@ -74,7 +74,7 @@ class OutputReuse:
 
     def _predict(self, call: Call, place: int) -> Tensor:
         sample, config = call.samples[place], self._config
-        order = config.order if self.follows_slope(call, sample) else 0
+        order = call.generation.order if self.follows_slope(call, sample) else 0
         return predict(
             call.state.history[call.branch, sample], call.info.sigma, order, config.slope, config.largest_ahead
         )

@@ -64,7 +64,8 @@ class Source:
 
     @property
     def scheduler(self) -> Any | None:
-        return self.own_scheduler or getattr(self.pipe, "scheduler", None)
+        own = self.own_scheduler
+        return getattr(self.pipe, "scheduler", None) if own is None else own
 
     def scheduler_of(self, context: CacheContext | None, timestep: Any) -> Any | None:
         """The scheduler that drives the transformer call in the cache context `context` at `timestep`; None if the call
@@ -300,7 +301,7 @@ class Session:
             self.note(unknown if self.source.scheduler is None else another + cure)
             return False
         if generation.noise is Noise.DRAWN:
-            self.note("the scheduler draws noise in every step, so full steps correct nothing")
+            self.note("the scheduler draws noise in every step, so full steps correct nothing, and reuse is of order 0")
             return False
         return True
 

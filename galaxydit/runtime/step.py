@@ -17,10 +17,8 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 ROUNDING = 1e-5  # of noise levels in float32
-STOCHASTIC: tuple[str, ...] = (
-    *("Ancestral", "CMStochastic", "CogVideoXDPM", "CosineDPM", "DDPM", "DMD", "LCM", "RePaint", "SASolver", "SCM"),
-    *("SDE", "ScoreSdeVe", "TCD", "UnCLIP"),
-)
+STOCHASTIC: tuple[str, ...] = ("Ancestral", "CMStochastic", "CogVideoXDPM", "CosineDPM", "DDPM", "HeliosDMD", "LCM")
+STOCHASTIC += ("RePaint", "SASolver", "SCM", "SDE", "ScoreSdeVe", "TCD", "UnCLIP")
 """Parts of the names of diffusers' schedulers that draw noise in every step, whatever their configuration."""
 _READ = WeakTensorKeyDictionary()
 

@@ -124,6 +124,7 @@ class Trajectory:
         pending: distances (`measure`) that were not read yet, with their moves.
         is_certain: whether it can be seen that the latent continued; not where little of the video is in the noise.
         states: state of each transformer, by component name.
+        unheld: weight of the clean video that the first latent, which is noise alone, does not have.
         used: number of the session's latest call of this trajectory.
     """
 
@@ -139,6 +140,7 @@ class Trajectory:
     stride: float = 0.0
     pending: list[tuple[Tensor, "Move"]] = field(default_factory=list)
     states: dict[str, TransformerState] = field(default_factory=dict)
+    unheld: float = 0.0
     used: int = 0
     is_certain: bool = True
 
@@ -195,8 +197,9 @@ class Trajectory:
         moved, size, share, norm = measured
         moved, size, distance = moved**0.5, size**0.5, math.dist(move.before, move.after)
         if noise is not Noise.NONE and noise is not Noise.UNKNOWN and self.cleans:
-            self.is_certain = move.after[0] * norm > CERTAIN * move.after[1]
-            if not self.is_certain or share >= move.after[0] / 2:
+            held = move.after[0] - self.unheld
+            self.is_certain = held * norm > CERTAIN * move.after[1]
+            if not self.is_certain or share >= held / 2:
                 return True
         if noise is Noise.DRAWN:
             return not self.cleans
@@ -227,6 +230,8 @@ class Trajectory:
             if other_scale or (len(self.seen) > 1 and self.seen[-1] != self.seen[-2]):
                 self.steady_since = info.step if other_scale else self.step
             self.guidance_scale = call.guidance_scale
+            if self.step < 0:
+                self.unheld = call.weights[0] if info.step == 0 else 0.0
             self.step, self.sigma, self.weights = info.step, info.sigma, call.weights
             self.latent = KnownValue(call.latent, copies=True)
             self.seen.append(set())

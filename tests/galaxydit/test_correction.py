@@ -164,6 +164,7 @@ def test_without_a_known_scheduler_nothing_is_corrected_and_the_report_says_so(t
         ("SASolverScheduler", {}, True),
         ("CogVideoXDDIMScheduler", {}, False),
         ("DPMSolverMultistepScheduler", {}, False),
+        ("EDMDPMSolverMultistepScheduler", {}, False),
         ("UniPCMultistepScheduler", {}, False),
     ],
 )
