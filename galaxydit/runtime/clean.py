@@ -40,6 +40,8 @@ def mix_of(scheduler: Any | None, info: StepInfo) -> Mix | None:
 def weights_of_input(scheduler: Any | None, info: StepInfo) -> tuple[float, float] | None:
     """Weights of clean video and white noise in the transformer's input at a step; None where they are unknown."""
     sigmas, table = sigmas_in(scheduler), getattr(scheduler, "alphas_cumprod", None)
+    if hasattr(scheduler, "sigmas_interpol"):  # KDPM2, whose second-order steps have other levels
+        return None
     if sigmas is not None and info.step < len(sigmas):
         sigma = sigmas[info.step]
         if _is_flow(scheduler):

@@ -128,11 +128,6 @@ IN_FULL = {
     ),
     "Wuerstchen": Case(diffusers.DDPMWuerstchenScheduler, "epsilon"),
 }
-PURE_NOISE = "a latent that begins as pure noise is expected to hold the clean video from its first step"
-FAILING = {
-    "CogVideoX DPM": PURE_NOISE,
-    "Wuerstchen": "a scheduler given to accelerate is asked for its length, which this scheduler does not have",
-}
 
 
 class Block(nn.Module):
@@ -224,8 +219,7 @@ def run(case: Case, speedup: float = 2.0) -> tuple[Tensor, Tensor, Report]:
 
 
 def cases_of(cases: dict[str, Case]) -> list[Any]:
-    marks = {name: pytest.mark.xfail(strict=True, reason=reason) for name, reason in FAILING.items()}
-    return [pytest.param(case, id=name, marks=marks.get(name, ())) for name, case in cases.items()]
+    return [pytest.param(case, id=name) for name, case in cases.items()]
 
 
 def test_every_scheduler_whose_step_takes_a_generator_is_tried() -> None:
@@ -262,7 +256,6 @@ def test_a_scheduler_whose_clean_prediction_is_not_known_is_computed_in_full_wit
     assert report.reused_steps == 0
 
 
-@pytest.mark.xfail(strict=True, reason=PURE_NOISE)
 @pytest.mark.parametrize("name", ["DDPM", "Euler ancestral", "DPM++ SDE, v"])
 def test_latents_of_a_real_size_are_accelerated_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = (1, 16, 9, 64, 64)
