@@ -196,7 +196,7 @@ _ENTRIES = (
         name="MiniMax-H3",
         class_name="MiniMaxH3Transformer3DModel",
         branches=NO_GUIDANCE,
-        moving=("audio_hidden_states",),
+        moving=("audio_hidden_states", "timestep_indices"),
         is_chain=True,
         time_embedding=("temb", 1),
     ),
