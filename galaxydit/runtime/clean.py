@@ -1,7 +1,4 @@
-"""Convert a transformer's output to the clean video that it predicts, and back.
-
-Where a scheduler draws noise in every step, an output belongs to the noise of its step. The clean prediction does not.
-"""
+"""Convert outputs to the clean video that they predict, which does not belong to a step's drawn noise, and back."""
 
 from typing import Any, NamedTuple
 

@@ -1,8 +1,4 @@
-"""The engine of one transformer: find generation and step of each call, decide the call, and compute or reuse it.
-
-A computed call is part of a full step; a reused call predicts its output from earlier full steps. A sample is one video
-of the batch.
-"""
+"""The engine of one transformer: find generation and step of each call, decide the call, compute or reuse it."""
 
 import inspect
 from collections.abc import Callable
@@ -34,12 +30,8 @@ MOST_BREAKS = 2  # of a latent's way under an unknown scheduler, which may draw 
 
 
 class Engine:
-    """Runs the calls of one transformer. All state between calls is in the session's generation.
-
-    `component` is the transformer's name in the pipeline, `family` says where its blocks are, `session` holds the
-    configuration and the generations, and `observer`, if any, receives tensors of the calls. A subclass may decide
-    in its own way (`consider`) and predict in its own way (`_make_reuse`); pass the subclass to
-    `galaxydit.acceleration.Acceleration` as `engine`.
+    """Runs the calls of one transformer; all state between calls is in the session's generation. A subclass may
+    override `consider` and `_make_reuse`; pass it to `galaxydit.acceleration.Acceleration` as `engine`.
     """
 
     few_steps = FEW_STEPS
@@ -81,12 +73,7 @@ class Engine:
     def run_transformer(
         self, context: CacheContext | None, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The transformer's output, computed or predicted, in the type that the transformer itself returns for the
-        call's `return_dict`.
-
-        `context` is diffusers' cache context, None where the pipeline opens none. `forward` is the transformer's own
-        forward pass, `args` and `kwargs` are the arguments of the call.
-        """
+        """The output, computed or predicted, in the type that the transformer returns for the call's `return_dict`."""
         inputs = dict(zip(self._inputs, args, strict=False)) | kwargs
         call = self._locate(context, inputs)
         if shares_weights(self.transformer):
@@ -119,9 +106,7 @@ class Engine:
 
     @beside_the_model
     def _locate(self, context: CacheContext | None, inputs: dict[str, Any]) -> Call | None:
-        """The call with its generation, step and samples; None, with a note in the report, where the call cannot be
-        accelerated. `context` is diffusers' cache context, if any; `inputs` are the transformer's arguments by name.
-        """
+        """The call with its step and samples; None, with a note in the report, where it cannot be accelerated."""
         try:
             identity = self._identify(context, inputs)
             generation, trajectory = self.session.enter(identity, token_group(self.transformer))
@@ -184,7 +169,7 @@ class Engine:
 
     @beside_the_model
     def _agree(self, call: Call | None) -> None:
-        """Make the decision of a call before its forward pass the same on all ranks that share the weights."""
+        """Make the decision before the forward pass the same on all ranks that share the weights."""
         corrects = call is not None and not call.is_bypassed and any(self.reuse.correction_weights(call))
         if call is not None:
             self.consider(call)
@@ -192,19 +177,15 @@ class Engine:
 
     @beside_the_model
     def consider(self, call: Call) -> None:
-        """Set `call.decisions` if the policy reads no proxy; otherwise the proxy decides during the forward pass.
-
-        Called before the forward pass, and again after each proxy and each module output that the observer receives, so
-        that a subclass can decide by these tensors.
+        """Set `call.decisions` if the policy reads no proxy. Called before the forward pass, and after each proxy and
+        module output that the observer receives, so that a subclass can decide by these tensors.
         """
         if not call.decisions and self._policy_proxy is None:
             self.samples.decide(call)
 
     @around_the_model
     def _compute(self, call: Call, forward: Callable[[], Any]) -> Any | None:
-        """The output of the forward pass, at full steps corrected for the error of the reused steps before them; None
-        if the forward pass did not run to its end, because some or all samples are reused.
-        """
+        """The output, corrected at full steps; None if the forward pass did not end, because samples are reused."""
         self.consider(call)
         self.stack.read(Place.LATENT, call.latent, call.info.sigma)
         call.skips_stack = call.is_reused
@@ -228,18 +209,14 @@ class Engine:
 
     @around_the_model
     def _run_part(self, part: Call, forward: Callable[[], Any]) -> tuple[Tensor, ...]:
-        """The outputs of one part of a batch, whose samples are all computed or all reused. `forward` runs the
-        transformer on the rows of this part.
-        """
+        """The outputs of one part of a batch, whose samples are all computed or all reused."""
         self.stack.call = part
         output = self._compute(part, forward)
         return self.reuse.outputs(part) if output is None else tensors_of(output)
 
     @beside_the_model
     def _confirm(self, call: Call) -> None:
-        """Before the first reused step, read the comparisons of latents that were postponed; where one fails, compute
-        the call and compare at every step from here on.
-        """
+        """Read postponed comparisons of latents before the first reuse; if one fails, compute and compare all steps."""
         generation = call.generation
         if generation.is_checked or generation.is_trusted or not call.is_reused:
             return

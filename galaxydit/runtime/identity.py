@@ -23,20 +23,12 @@ class UnknownCallError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class CallIdentity:
-    """What is known of a call before it is decided.
+    """What is known of a call before it is decided; `branch` and `scheduler` are None where unknown.
 
     Attributes:
-        component: name of the transformer in the pipeline.
-        branch: guidance branch; None where the pipeline names none.
-        info: step, number of steps and noise level.
         weights: weights of clean video and noise in the latent.
-        latent: the transformer's input.
         shares_latent: whether the branches of a step receive equal latents.
-        guidance_scale: the pipeline's guidance scale; 1 where it says none.
-        conditions: the arguments that stay the same in all steps of a branch, and the states of the adapters.
-        timesteps_address: memory address of the pipeline's tensor of timesteps; None where the call's timestep is no
-            view of this tensor.
-        scheduler: the scheduler that drives the call; None where it is unknown.
+        conditions: arguments that stay the same in all steps of a branch, and the states of the adapters.
     """
 
     component: str
@@ -67,12 +59,7 @@ def identify(
     inputs: Mapping[str, Any],
     guidance_scale: float = 1.0,
 ) -> CallIdentity:
-    """The identity of a call. Raises UnknownCallError where the call has to be computed in full.
-
-    `component` is the transformer's name in the pipeline, and `family` says whether guidance branches share latents.
-    `context` is diffusers' cache context of the call, and `scheduler` drives the call; both are None where unknown.
-    `inputs` are the arguments of the call by name, and `guidance_scale` is the pipeline's, 1 where it says none.
-    """
+    """The identity of a call. Raises UnknownCallError where the call has to be computed in full."""
     latent, timestep = inputs.get("hidden_states"), inputs.get("timestep")
     if not isinstance(latent, Tensor):
         raise UnknownCallError("the transformer was called without hidden_states, so it is computed in full")
@@ -113,10 +100,7 @@ def _records_gradients(transformer: nn.Module, inputs: Mapping[str, Any]) -> boo
 
 
 class KnownValue:
-    """An argument of an earlier call, with which later ones are compared: by object and version, else by values.
-
-    With `copies`, a tensor is copied, so that changes in place are seen in any case.
-    """
+    """An argument of a call, compared by object and version, else by values; `copies` detects any change in place."""
 
     def __init__(self, value: Any, *, copies: bool = False) -> None:
         self._parts = {name: KnownValue(part) for name, part in _parts_of(value).items()}
@@ -131,7 +115,6 @@ class KnownValue:
         return self._value
 
     def is_unchanged(self, value: Any) -> bool:
-        """Whether `value` is the known one, or equal to it."""
         if self._parts or (parts := _parts_of(value)):
             parts = _parts_of(value)
             same = parts.keys() == self._parts.keys()

@@ -1,6 +1,5 @@
-"""Register the plugin's hooks in diffusers' registries, innermost: nearest to the module's own forward function.
-
-Only this file and galaxydit/other_caches.py use private fields of diffusers' hooks.
+"""Register the plugin's hooks in diffusers' registries, innermost: nearest to the module's own forward function. Only
+this file and galaxydit/other_caches.py use private fields of diffusers' hooks.
 """
 
 from collections.abc import Callable
@@ -19,10 +18,7 @@ HOOK_NAME = "galaxydit"
 
 
 class PluginHook(ModelHook):
-    """Base class of the plugin's hooks; it refuses to copy or pickle an accelerated module.
-
-    A `removed` hook only runs the function beneath it, because a function put around it may still call it.
-    """
+    """A hook that refuses copies and pickles; if `removed`, it runs what is beneath, as wrappers may call it."""
 
     name = HOOK_NAME
     removed = False
@@ -35,10 +31,7 @@ class PluginHook(ModelHook):
 
 
 class HookSet:
-    """Hooks that are registered and removed together. Removing them leaves every module as it was before.
-
-    `timesteps` is the tensor of timesteps that the pipeline's scheduler had at the last call of a transformer.
-    """
+    """Hooks registered and removed together; `timesteps` is the scheduler's tensor at the last transformer call."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
@@ -47,10 +40,9 @@ class HookSet:
         self.timesteps: Any | None = None
 
     def add(self, module: nn.Module, hook: PluginHook, *, is_root: bool = False) -> None:
-        """Register a hook on a module through diffusers' registry, or around the module if it is compiled.
-
-        The hook of a transformer (`is_root`) always goes into the registry, because diffusers' cache context finds it
-        there. So does a hook on a module with other hooks, because these prepare the inputs inside the compiled call.
+        """Register a hook through diffusers' registry, or around a compiled module. A transformer (`is_root`) always
+        uses the registry, where diffusers' cache context finds it; so does a module with other hooks, because these
+        prepare inputs inside the compiled call.
         """
         if is_root:
             self._roots.append(module)
@@ -69,11 +61,9 @@ class HookSet:
 
     @property
     def are_attached(self) -> bool:
-        """Whether hooks of the set are registered."""
         return bool(self._undo)
 
     def remove(self) -> None:
-        """Remove all hooks, newest first."""
         for hook in self._hooks:
             hook.removed = True
         while self._undo:
@@ -94,13 +84,9 @@ def is_hooked(module: nn.Module) -> bool:
 
 
 def insert_innermost(module: nn.Module, hook: PluginHook) -> Callable[[], None]:
-    """Register a hook innermost in the module's diffusers registry. Returns the function that removes the hook,
-    whatever was registered around it since.
-
-    The innermost place has three reasons. Other hooks prepare the tensors that the plugin's hooks read (context
-    parallelism splits a block's input). The library accelerate drops every wrapper around its own hook when it offloads
-    again after each generation. diffusers 0.42 disconnects a hook that has a `new_forward` when the hook beneath it is
-    removed.
+    """Register a hook innermost; return the function that removes it, whatever was registered around it since. Other
+    hooks prepare its tensors (context parallelism), accelerate drops wrappers around its hook when it offloads again,
+    and diffusers 0.42 disconnects a hook with `new_forward` when the hook beneath is removed.
     """
     before = hasattr(module, "_diffusers_hook"), "forward" in vars(module)
     registry = HookRegistry.check_if_exists_or_initialize(module)
@@ -136,10 +122,7 @@ def insert_innermost(module: nn.Module, hook: PluginHook) -> Callable[[], None]:
 
 
 def _slots(module: nn.Module, registry: HookRegistry) -> list[tuple[Any, str]]:
-    """Owner and name of every attribute that may hold a forward function of the module, wrapped or bare: `forward` and
-    accelerate's `_old_forward` of the module, and `forward` and `original_forward` of each `HookFunctionReference` that
-    the registry holds, one for each hook.
-    """
+    """Owner and name of every attribute that may hold a forward function of the module, wrapped or bare."""
     of_hooks = [(reference, name) for reference in registry._fn_refs for name in ("forward", "original_forward")]
     return [(module, "forward"), (module, "_old_forward"), *of_hooks]
 

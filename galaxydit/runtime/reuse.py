@@ -1,10 +1,5 @@
-"""Store the tensors of full steps, predict the tensors of reused steps, and correct full steps.
-
-A full step computes the transformer; a reused step predicts a tensor: the tensor of the last full step plus, at order
-1, a share of the slope between the last two full steps. This tensor is the transformer's output (`OutputReuse`), or
-what the block stack adds to its input (`ResidualReuse`). An output of several tensors is packed: flattened and joined
-to one tensor. The correction of a full step compensates the error of the reused steps before it
-(`galaxydit.extrapolation`). A sample is one video of the batch.
+"""Store tensors of full steps, predict those of reused steps, and correct full steps (`galaxydit.extrapolation`).
+Several output tensors are packed: flattened and joined to one tensor.
 """
 
 import math
@@ -36,11 +31,7 @@ GIVEN_UP = (
 
 
 class OutputReuse:
-    """Reuse of the transformer's output: a reused step leaves the forward pass as soon as it is decided.
-
-    Stores the tensors of full steps, predicts those of reused steps, and corrects full steps. Where the slope fails
-    (`follows_slope`), predictions are of order 0. Subclasses reuse another tensor.
-    """
+    """Reuse of the transformer's output: a reused step leaves the forward pass as soon as it is decided."""
 
     runs_forward: ClassVar[bool] = False
     """Whether reused steps run the forward pass with the blocks skipped; otherwise they leave the forward pass."""
@@ -52,9 +43,7 @@ class OutputReuse:
 
     @beside_the_model
     def has_history(self, call: Call) -> tuple[bool, ...]:
-        """For each sample of a call, whether its branch has a full step to reuse, which is the last of all branches
-        that are decided together.
-        """
+        """For each sample, whether its branch has a full step to reuse, the last of all branches decided jointly."""
         if not call.trajectory.is_certain:
             return tuple(False for _ in call.samples)
         history, joint = call.state.history, call.scope != call.branch
@@ -67,9 +56,7 @@ class OutputReuse:
 
     @beside_the_model
     def predict(self, call: Call) -> Tensor:
-        """The predicted tensor of a reused call, `(rows, ...)`, with the rows of the batch: the output, packed to
-        `(rows, elements)` if it has several tensors, or what the block stack would add to its input.
-        """
+        """The predicted tensor `(rows, ...)`: the output, packed to `(rows, elements)` if several, or the residual."""
         return join_samples([self._predict(call, place) for place in range(len(call.samples))])
 
     def _predict(self, call: Call, place: int) -> Tensor:
@@ -81,8 +68,8 @@ class OutputReuse:
 
     @beside_the_model
     def follows_slope(self, call: Call, sample: int) -> bool:
-        """Whether predictions may follow the slope: while it failed at less than `FAILURES` of the last `AMONG` full
-        steps of each branch in the call's decision scope. The host waits once for the errors of a full step.
+        """Whether predictions follow the slope: it failed at less than `FAILURES` of the last `AMONG` full steps of
+        each branch in the scope. The host waits once for the errors of a full step.
         """
         state, key = call.state, (call.scope, sample)
         due = [one for one in state.slope_errors if one[0] < call.info.step]
@@ -98,18 +85,14 @@ class OutputReuse:
         return False
 
     def _slope_errors(self, call: Call, history: tuple[CachedStep, ...], rows: Tensor) -> Tensor:
-        """Squared errors that predictions of order 1 and 0 of the tensor `rows` would have had, summed over sampled
-        values, `(2,)`.
-        """
+        """Squared errors of predictions of `rows` of order 1 and 0, summed over sampled values, `(2,)`."""
         sampled, config = tuple(step._replace(tensor=_sampled(step.tensor)) for step in history), self._config
         predicted = [predict(sampled, call.info.sigma, order, config.slope, config.largest_ahead) for order in (1, 0)]
         return (torch.stack(predicted) - _sampled(rows)).square().sum(1)
 
     @beside_the_model
     def outputs(self, call: Call) -> tuple[Tensor, ...]:
-        """The predicted outputs of a reused call, one tensor for each that the transformer returns; for output
-        reuse only.
-        """
+        """The predicted outputs, one tensor for each that the transformer returns; for output reuse only."""
         predicted = self.predict(call)
         if call.mix is not None:
             return (from_clean(predicted, call.latent, call.mix),)
@@ -117,11 +100,7 @@ class OutputReuse:
 
     @beside_the_model
     def store(self, call: Call, outputs: tuple[Tensor, ...]) -> None:
-        """Keep the tensor of a full step in the history, and the errors that predictions of it would have had.
-
-        If the policy learns errors (`learns_errors`), also keep the relative error that a prediction of the tensor
-        would have had. The tensor of the last step is not kept, because no step follows that could reuse it.
-        """
+        """Keep the tensor of a full step, except the last, which no step reuses, and the errors of predicting it."""
         if not outputs:
             self._session.warn_and_note("the transformer returned more than tensors, so it is computed in full")
         elif self._config.history_length > 0:
@@ -166,19 +145,12 @@ class OutputReuse:
         call.state.was_guided = call.is_guided
 
     def _tensor(self, call: Call, outputs: tuple[Tensor, ...]) -> Tensor | None:
-        """The tensor that `store` keeps of a full step: here the transformer's `outputs`, packed into one new tensor.
-
-        `ResidualReuse` returns the call's residual instead, and None if the block stack did not run as expected.
-        """
+        """The tensor to keep of a full step; `ResidualReuse` returns None if the stack did not run as expected."""
         return pack([output.detach() for output in outputs])
 
     @around_the_model
     def correct(self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]) -> tuple[Tensor, ...] | None:
-        """A full step's outputs plus their correction (`extrapolation.correction`), which makes up for the error of the
-        reused steps before it; None if there is nothing to correct.
-
-        `outputs` and the result have the same shapes. `forward` calls the transformer; only `ResidualReuse` calls it.
-        """
+        """A full step's outputs plus their correction, in the same shapes; None if there is nothing to correct."""
         weights = self.correction_weights(call) if outputs else []
         if not any(weights) or not call.may_correct:
             return None
@@ -188,14 +160,8 @@ class OutputReuse:
     @beside_the_model
     def correction_weights(self, call: Call) -> list[float]:
         """For each sample, the accumulated error of the steps reused since its last full step / the error of reuse at
-        this step.
-
-        This ratio is the weight. `extrapolation.correction` multiplies it by a fixed share, which is not included here,
-        and by the computed minus the predicted output. `extrapolation.missed` estimates the ratio from noise levels and
-        the scheduler's response. It is 0 for a sample without reused steps since its last full step or without a full
-        step. Empty if no sample has reused steps, if the configuration or
-        an unknown or stochastic scheduler allows no correction, and at the last step, because no later step would
-        remove the noise of a correction.
+        this step, without the configured share; 0 without such steps. Empty if nothing may be corrected, and at the
+        last step, because no later step would remove the noise of a correction.
         """
         if not self._config.correction or call.info.is_last:
             return []
@@ -216,11 +182,8 @@ class OutputReuse:
     def _beside_reuse(
         self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """The computed `outputs` of a full step, and the outputs that reuse would have given at this step: here the
-        predicted outputs, so `forward` is not called.
-
-        `ResidualReuse` gets the latter from `forward`, which runs the transformer around the predicted residual, and
-        returns a copy of `outputs` first, because that run may overwrite them.
+        """The computed outputs of a full step, and those that reuse would have given. `ResidualReuse` runs `forward`
+        for the latter and copies the former first, because that run may overwrite them.
         """
         return outputs, self.outputs(call)
 
@@ -243,9 +206,7 @@ class OutputReuse:
 
 
 def _sampled(tensor: Tensor) -> Tensor:
-    """At most `SAMPLED` values at a fixed stride, flat, in float32. The stride has no common factor with the last axis,
-    so that all its columns are sampled.
-    """
+    """At most `SAMPLED` values, flat, in float32; the stride is coprime to the last axis to sample all columns."""
     stride = -(-tensor.numel() // SAMPLED)
     while math.gcd(stride, tensor.shape[-1]) > 1:
         stride += 1

@@ -15,21 +15,10 @@ TOLERANCE = 1e-3  # of the largest response; schedulers in float32 stay far belo
 
 @torch.no_grad()
 def scheduler_response(scheduler: Any, sigmas: Sequence[float], first: int = 0) -> tuple[float, ...]:
-    """Linear response of the final latent to the model's prediction at each step, one number for each step.
-
-    The predictions of all other steps are held fixed. The sign is that of `euler_response`: positive where a larger
-    prediction makes the final latent smaller. Schedulers that use a prediction in several steps (UniPC, DPM++), or call
-    the model several times in each step (Heun), have another response than Euler's; with UniPC the last steps differ
-    most. The response is measured by running a fresh scheduler on one impulse per step, which takes UniPC two
-    milliseconds per step.
-
-    Args:
-        scheduler: the generation's scheduler, with its timesteps set. Neither it nor the random state is changed.
-        sigmas: noise level of each step.
-        first: index of the step with which the generation begins. The measured response of earlier steps is 0.
-
-    Returns Euler's response for schedulers that are stochastic, clip, need more arguments than a pipeline passes, or
-    cannot be measured for any other reason.
+    """Linear response of the final latent to each step's prediction, `(steps,)`, with all others held fixed. It is
+    positive where a larger prediction makes the final latent smaller, and 0 before the step `first`. A fresh scheduler
+    runs one impulse per step, because UniPC, DPM++ and Heun respond otherwise than Euler (UniPC: 2 ms per step).
+    Neither `scheduler` nor the random state changes. Stochastic, clipping or failing schedulers get Euler's.
     """
     if draws_noise(scheduler) or _is_preconditioned_outside(scheduler):
         return euler_response(sigmas)
@@ -69,11 +58,7 @@ def _fresh(scheduler: Any, first: int) -> Any:
 
 
 def _is_preconditioned_outside(scheduler: Any) -> bool:
-    """Whether the pipeline scales the model's outputs before the scheduler gets them: True for a flow-matching
-    scheduler with sigmas above 1, as Cosmos-Predict2 has.
-
-    The response to the model's own outputs is then `euler_response` of the noise levels, not the scheduler's.
-    """
+    """Whether the pipeline scales outputs before the scheduler (Cosmos-Predict2), so that Euler's response holds."""
     sigmas = getattr(scheduler, "sigmas", None)
     return type(scheduler).__name__.startswith("FlowMatch") and sigmas is not None and float(sigmas[0]) > 1 + ROUNDING
 
@@ -83,8 +68,5 @@ def _parameters(function: Any) -> Sequence[str]:
 
 
 def euler_response(sigmas: Sequence[float]) -> tuple[float, ...]:
-    """The response of Euler's method to the prediction of each step, `sigmas[i] - sigmas[i + 1]`, `(steps,)`.
-
-    `sigmas` has one noise level for each step, without a trailing 0; the last step goes down to 0.
-    """
+    """Euler's response, `sigmas[i] - sigmas[i + 1]`, `(steps,)`; the last step goes to 0, not in `sigmas`."""
     return tuple(high - low for high, low in pairwise((*sigmas, 0.0)))

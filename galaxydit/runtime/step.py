@@ -1,8 +1,4 @@
-"""The step of a transformer call and its noise level, from the call itself, never from a count of calls.
-
-The cache context of a call is what the pipeline passes to diffusers' `transformer.cache_context(name, ...)` around the
-call: the name of the guidance branch and, in some pipelines, the step's index, the number of steps, timestep and sigma.
-"""
+"""The step and noise level of a call, from the call (`transformer.cache_context(...)`), never from a count of calls."""
 
 import inspect
 from collections.abc import Sequence
@@ -25,10 +21,8 @@ _READ = WeakTensorKeyDictionary()
 
 @dataclass(frozen=True)
 class StepInfo:
-    """A step: its index from 0, the number of steps, and its noise level in [0, 1].
-
-    `sigma` is the weight of the noise in the latent (`noise_level`). If the scheduler has no sigmas, it is the `sigma`
-    in the call's cache context, or else timestep / 1000.
+    """A step: its index from 0, the number of steps, and its noise level in [0, 1] (`noise_level`). Without the
+    scheduler's sigmas, `sigma` is the cache context's, or else timestep / 1000.
     """
 
     step: int
@@ -41,11 +35,8 @@ class StepInfo:
 
 
 def timesteps_address(*given: Any) -> int | None:
-    """Memory address of the pipeline's tensor of timesteps, if one of the timesteps `given` is a view of this tensor;
-    else None.
-
-    Such a view repeats one element for all rows of the batch. Timesteps by token (Wan2.2 TI2V) are no such views: they
-    repeat a row of tokens, which is made for each call.
+    """Memory address of the pipeline's tensor of timesteps, of which one `given` is a view; None if none is. Timesteps
+    by token (Wan2.2 TI2V) are no views, because their row of tokens is made for each call.
     """
     return next((address for value in given if (address := _address_beneath(value)) is not None), None)
 
@@ -61,10 +52,7 @@ def _address_beneath(timestep: Any) -> int | None:
 
 
 def driving(context: CacheContext | None, scheduler: Any | None, timestep: Any) -> Any | None:
-    """`scheduler`, or None if the sigma or the timestep of the call shows that another scheduler drives the call.
-
-    The other scheduler belongs to another loop on the same transformer. `context` is the call's cache context.
-    """
+    """`scheduler`; None if sigma or timestep show that a scheduler of another loop drives the call."""
     sigmas, own = sigmas_in(scheduler), getattr(scheduler, "timesteps", None)
     if context is not None and context.sigma is not None and context.step_index is not None and sigmas is not None:
         step = context.step_index
@@ -78,10 +66,7 @@ def driving(context: CacheContext | None, scheduler: Any | None, timestep: Any) 
 
 
 def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor | float | None) -> StepInfo | None:
-    """The step of a call, from the pipeline's cache context or else from the scheduler.
-
-    None if its index, the number of steps or the noise level is unknown. `timestep` is the transformer's argument.
-    """
+    """The step from the cache context or else the scheduler; None if index, count or noise level is unknown."""
     given = context or CacheContext("none")
     step, steps, sigma = given.step_index, given.num_inference_steps, given.sigma
     # Models that scale their timestep receive one that the scheduler does not know; the context has the scheduler's.
@@ -104,11 +89,9 @@ def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor
 
 
 def noise_level(sigma: float, sigmas: Sequence[float]) -> float:
-    """Weight of the noise in [0, 1] for one of a scheduler's `sigmas`; the weight falls from step to step.
-
-    The sigmas of flow schedulers are these weights; Mochi's rise, and are 1 minus the weight. Variance-exploding
-    schedulers, such as Cosmos', give sigma for x = clean + sigma noise. Scaled to a linear mix, the weight of the noise
-    is sigma / (1 + sigma).
+    """Weight of the noise in [0, 1] for one of a scheduler's `sigmas`; the weight falls from step to step. Flow
+    schedulers' sigmas are these weights; Mochi's rise, and are 1 minus the weight. Variance-exploding ones, such as
+    Cosmos', have x = clean + sigma noise; as a linear mix, the weight is sigma / (1 + sigma).
     """
     if sigmas[0] < sigmas[-1]:
         return 1 - sigma
@@ -144,9 +127,7 @@ def noise_of(scheduler: Any | None) -> Noise:
 
 
 def draws_noise(scheduler: Any | None) -> bool:
-    """Whether the scheduler is stochastic, so that earlier outputs no longer add up linearly in the latent; False for
-    None.
-    """
+    """Whether the scheduler is stochastic, so that earlier outputs no longer add up linearly; False for None."""
     config = getattr(scheduler, "config", None)
     differential = str(getattr(config, "algorithm_type", "")).startswith("sde")
     sampled = differential or bool(getattr(config, "stochastic_sampling", False))
@@ -154,9 +135,7 @@ def draws_noise(scheduler: Any | None) -> bool:
 
 
 def sigmas_in(scheduler: Any | None) -> list[float] | None:
-    """A scheduler's sigmas; None if it has none. A tensor is read only once, because reading from a GPU waits for its
-    queue.
-    """
+    """A scheduler's sigmas; None if it has none."""
     sigmas = getattr(scheduler, "sigmas", None)
     if not isinstance(sigmas, Tensor):
         return None if sigmas is None else [float(sigma) for sigma in sigmas]
@@ -164,9 +143,7 @@ def sigmas_in(scheduler: Any | None) -> list[float] | None:
 
 
 def _may_be(timesteps: Tensor, step: int, stated: Tensor | float | None) -> bool:
-    """Whether the timestep `stated` may be that of `step`: False if it is another one of `timesteps`. Not asked of the
-    device: only a copy of a timestep in the memory of the host is compared.
-    """
+    """False if `stated` is the timestep of another step; compared only in host memory, never on the device."""
     if isinstance(stated, Tensor) and (stated.device.type != "cpu" or timesteps_address(stated) is not None):
         return True
     if stated is None or timesteps.device.type != "cpu" or step >= len(timesteps):
@@ -186,19 +163,10 @@ def values_of(tensor: Tensor) -> list[float]:
 def _scheduler_step(
     scheduler: Any | None, timesteps: Tensor | None, stated: Tensor | float | None, received: Tensor | float | None
 ) -> int | None:
-    """Index of the step: the scheduler's counter, which is `step_index` or else `begin_index`. While both are None or
-    missing, it is the position of the largest value of `stated` in `timesteps`.
-
-    `timesteps` is the scheduler's tensor. `received` is the timestep argument of the transformer; `stated` is the
-    timestep in the cache context, or else `received`. Either may hold a value for each token or frame. Given tokens,
-    such as a first frame, have a smaller value, such as 0, which is not in `timesteps`. But if two or more entries of
-    `timesteps` are among the values of `received` (of `stated` if `received` is None), frames are at different steps
-    (asynchronous diffusion forcing), and the result is None.
-
-    The position serves schedulers without a counter, and first steps, where a counter may still be None; the index of a
-    first step is above 0 where a video-to-video generation begins in the middle of the schedule. If `stated` is None or
-    not found, the result is 0 for a scheduler that has the attribute `step_index`, else None. It is also None without a
-    scheduler or its timesteps.
+    """Index of the step: the scheduler's counter, or else the position of the largest value of `stated` in `timesteps`.
+    First steps may have no counter; their index is above 0 where video-to-video begins in mid-schedule. Given tokens
+    have a smaller value, such as 0, not in `timesteps`. `received` is the transformer's argument; `stated` is the cache
+    context's, or else `received`.
     """
     if scheduler is None or timesteps is None:
         return None

@@ -17,11 +17,8 @@ from galaxydit.torch_compile import around_the_model
 
 
 class EdgeHook(PluginHook):
-    """Hook on a text encoder or the VAE's decoder.
-
-    On a text encoder (`encodes_text`), it adds up the seconds and joules of text encoding in the session. On the
-    decoder, it stores the time at which decoding ended. It warns of `missed()`, which says why a generation did not
-    reach the plugin, else is empty; an error would hit other pipelines that share the encoder or the VAE.
+    """Measures text encoding (s, J) if `encodes_text`, else stores when decoding ended. Warns of `missed()`, since an
+    error would hit other pipelines that share the encoder or the VAE.
     """
 
     def __init__(self, session: Session, missed: Callable[[], str], *, encodes_text: bool) -> None:
