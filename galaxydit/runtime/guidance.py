@@ -10,6 +10,8 @@ def guidance_of(pipe: Any, component: str = "transformer") -> float:
     """
     own = getattr(pipe, "_guidance_scale_2", None) if component == "transformer_2" else None
     scale = getattr(pipe, "_guidance_scale", None) if own is None else own
+    if scale is None and getattr(guider := getattr(pipe, "guider", None), "_enabled", True):
+        scale = getattr(guider, "guidance_scale", None)
     return float(scale) if isinstance(scale, int | float) else 1.0
 
 

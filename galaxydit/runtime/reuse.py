@@ -136,7 +136,7 @@ class OutputReuse:
             if config.policy.learns_errors and history.get(key):
                 group = token_group(self._transformer)
                 call.state.errors[key] = float(relative_l2(rows, self._predict(call, place), group))
-            if config.order == 1 and len(history.get(key, ())) > 1:
+            if call.generation.order == 1 and len(history.get(key, ())) > 1:
                 errors = sum_over(token_group(self._transformer), self._slope_errors(call, history[key], rows))
                 call.state.slope_errors.append((call.info.step, (call.scope, *key), errors))
             step = CachedStep(call.info.step, call.info.sigma, rows)

@@ -27,7 +27,7 @@ def example(heading: str) -> dict[str, Any]:
 def test_the_metric_is_measured():
     metric = example("Adding a metric")["MEAN_ERROR"]
     video, reference = np.full((2, 8, 8, 3), 0.25), np.zeros((2, 8, 8, 3))
-    values, _ = measure(video, reference, "", [metric])
+    values, *_ = measure(video, reference, "", [metric])
     assert values["mean_error"] == pytest.approx(0.25)
 
 

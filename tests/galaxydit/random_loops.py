@@ -145,6 +145,11 @@ class Watch:
     latents: dict[int, list[tuple[tuple[int, int], Tensor]]] = field(default_factory=lambda: defaultdict(list))
     own: dict[tuple[Any, ...], list[Tensor]] = field(default_factory=lambda: defaultdict(list))
 
+    def forget(self, loop: int) -> None:
+        """Drop the outputs of a loop, whose latent was rolled."""
+        for key in [key for key in self.own if key[0] == loop]:
+            del self.own[key]
+
     def __call__(
         self, loop: int, window: int, branch: str, step: int, latent: Tensor, t: Tensor, text: Tensor, roll: int
     ) -> Tensor:
@@ -179,7 +184,7 @@ def run_loop(index: int, plan: Plan, call: Watch, scheduler: Any) -> Iterator[No
         shift = int(torch.randint(1, 8, (1,), generator=generator)) if plan.rolls == "every step" else 0
         if plan.rolls == "once" and step == plan.steps // 2:
             latent, shift = latent.roll(3, -1), 0
-            call.own.clear()
+            call.forget(index)
         latent = latent.roll(shift, -1)
         total, count = torch.zeros(SHAPE), torch.zeros(4)
         for window, (low, high) in enumerate(plan.windows):

@@ -227,6 +227,7 @@ def test_a_profile_says_what_is_known_and_what_is_unknown(name: str):
 def test_demo_shows_the_table_and_its_files(
     tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):
+    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setitem(model_names.EMBEDDED, "wan-tiny", tiny_wan_folder)
     small = GenerationSettings(height=32, width=32, num_frames=5, steps=12, guidance_scale=3.0)
     monkeypatch.setattr("galaxydit.pipelines.published_models.recommended_settings", lambda pipe: small)
