@@ -88,7 +88,7 @@ def assert_nearly_equal(one: Any, other: Any, key: str = "") -> None:
             assert_nearly_equal(first, second, key)
     elif isinstance(one, float):
         assert one == pytest.approx(other, rel=1e-4, abs=1e-6)
-    elif key != "identity":
+    elif key != "digest":
         assert one == other
 
 
