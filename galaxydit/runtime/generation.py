@@ -21,40 +21,18 @@ SPEEDS = ("speed", "stride")
 
 @dataclass
 class Generation:
-    """The state of one run through the denoising steps, as in one call of a pipeline.
-
-    Each run is a new object, so no state leaks from one generation to the next.
+    """The state of one run through the denoising steps; a new object each, so that no state leaks into the next run.
 
     Attributes:
-        config: the settings of the plugin.
-        first: index of the first step that runs.
-        steps: number of steps.
-        scheduler: the scheduler that drives the generation; None if it is unknown.
-        timesteps: the scheduler's tensor of timesteps, which identifies the generation; None if it is unknown.
-        text_seconds: seconds in the text encoders before the first call.
-        names_branches: whether the pipeline names its guidance branches.
-        noise: whether the scheduler draws noise in every step.
-        reuses_clean: whether clean predictions are reused where the scheduler may draw noise.
-        cannot_reuse: why no step of this generation can be reused, as a sentence; empty if steps can be.
-        breaks: how often a latent continued no other after the first step.
-        is_checked: whether the latent of every step is compared with that of the step before, which makes the host
-            wait for the device. Otherwise the comparisons are read before the first reused step and in the last step.
-        is_trusted: whether the comparisons before the first reused step were read, and none failed.
-        sigmas: noise level of every step; None where the scheduler gives none.
-        response: the final latent's linear response to each step's output, one number for each step; None until it is
-            measured.
-        timesteps_address: memory address of the pipeline's timesteps; None where calls do not show it.
-        goal: the request of the user, such as a speedup or a PSNR; None if the user passed a `GalaxyDiTConfig`.
-        trajectories: the latents that are denoised, in the order of their latest calls.
-        step: index of the latest step; -1 before the first.
-        calls: records of the transformer calls up to now.
-        notes: sentences for the report, on what the plugin could not do or how the generation differs from the profile.
-        bytes_held: peak bytes that the plugin kept between calls.
-        denoise_started, denoise_ended, decoded_at: clock readings in seconds at the first call, at the end of the
-            latest call, and at the end of decoding; None before.
-        energy: readings of the devices' energy counters; None before the first call.
-        thread: identifier of the thread of the first call.
-        finished: whether the generation has ended and its tensors are dropped.
+        first, step: the first step that runs, and the latest; `step` is -1 before the first.
+        scheduler, timesteps: None if unknown; the tensor and its address in the pipeline identify the generation.
+        noise, reuses_clean: whether steps draw noise; whether clean predictions are reused where they may.
+        cannot_reuse, breaks: why no step can be reused, or ""; how often a latent continued none after the first step.
+        is_checked: compare each latent with the last step's, so that the host waits for the device; else comparisons
+            are read before the first reused step (`is_trusted`: none failed) and in the last step.
+        sigmas, response: noise level of each step, and `scheduler_response`; None where unknown or not yet measured.
+        text_seconds, bytes_held: text encoding before the first call; peak bytes kept between calls.
+        denoise_started, denoise_ended, decoded_at: clock in s at the first call, after the latest, and after decoding.
     """
 
     config: GalaxyDiTConfig
@@ -92,7 +70,6 @@ class Generation:
         return 0 if self.noise is Noise.DRAWN else self.config.order
 
     def report(self) -> Report:
-        """The report up to now."""
         return Report(
             config=self.config,
             steps=self.steps,
@@ -108,7 +85,6 @@ class Generation:
         )
 
     def holds_now(self) -> int:
-        """Bytes that the plugin keeps for this generation."""
         return sum(state.bytes_held() for one in self.trajectories for state in one.states.values())
 
     def fits(self, call: CallIdentity) -> bool:
@@ -122,7 +98,7 @@ class Generation:
         return same and getattr(call.scheduler, "timesteps", None) is self.timesteps
 
     def find(self, call: CallIdentity, group: Any | None) -> Trajectory | None:
-        """The trajectory that a call continues; None if there is none. `group` is the process group of the tokens."""
+        """The trajectory that a call continues, or None; `group` is the process group of the tokens."""
         near = [trajectory for trajectory in self.trajectories if trajectory.awaits(call)]
         if near and (call.shares_latent or len(near) == 1):
             return near[-1]
@@ -157,14 +133,11 @@ class Generation:
         return self.trajectories[-1]
 
     def end(self, trajectory: Trajectory) -> None:
-        """Drop a trajectory."""
         trajectory.release()
         self.trajectories.remove(trajectory)
 
     def is_continuous(self, trajectory: Trajectory, since: int) -> bool:
-        """Whether each latent of the trajectory after the step `since` continued the one before, as far as that was not
-        read yet.
-        """
+        """Whether each latent after step `since` continued the one before, by the comparisons not read yet."""
         pending, trajectory.pending = trajectory.pending, []
         if not pending:
             return True
@@ -177,7 +150,6 @@ class Generation:
         return all(continued)
 
     def release(self) -> None:
-        """Drop every tensor and mark the generation as finished."""
         for trajectory in self.trajectories:
             trajectory.release()
         self.trajectories.clear()

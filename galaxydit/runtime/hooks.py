@@ -33,11 +33,8 @@ class ThreadContexts(StateManager):
 
 
 class RootHook(PluginHook):
-    """Hook on the transformer: runs each call through `engine`. Its StateManager receives diffusers' cache context.
-
-    `hooks` are all hooks that one `accelerate` has attached, so that they can be removed without its `Acceleration`.
-    `around` is the transformer's `forward` in the last call, which may be another function that calls the plugin's.
-    """
+    """Runs each call through `engine`, and receives diffusers' cache context. `hooks` are all of one `accelerate`, for
+    removal without its `Acceleration`; `around` is the last call's `forward`, which may be one that calls ours."""
 
     _is_stateful = True
 
@@ -84,19 +81,15 @@ class RootHook(PluginHook):
             return None
 
     def reset_state(self, module: nn.Module) -> nn.Module:
-        """End the generation; pipelines call this when a generation has ended without an error."""
+        """End the generation; pipelines call this after a generation without an error."""
         self.contexts.reset()
         self.engine.end_generation()
         return module
 
 
 class PlacedHook(PluginHook):
-    """Hook on a block, on a part of the first block (such as its self-attention), or on a module outside the blocks
-    whose output the observer receives.
-
-    `run` is the method of the engine's `Stack` (galaxydit/runtime/stack.py) that runs it: `run_block`, `run_part` or
-    `run_module`. `place` is accordingly the block's index, the part's key in `Family.parts`, or the module's path.
-    """
+    """Hook on a block, a part of the first block, or an observed module. `run` is the engine's `Stack.run_block`,
+    `run_part` or `run_module`; `place` is the block's index, the part's key in `Family.parts`, or the module's path."""
 
     def __init__(self, run: Callable[..., Any], place: Any) -> None:
         super().__init__()
@@ -111,7 +104,6 @@ class PlacedHook(PluginHook):
 
 
 def module_hooks(engine: Engine) -> Iterator[tuple[str, PlacedHook]]:
-    """Paths of modules below the transformer, each with the hook that the engine needs there."""
     family, stack = engine.family, engine.stack
     paths = [f"{name}.{index}" for name in family.stacks for index in range(len(getattr(engine.transformer, name)))]
     for index in stack.hooked_blocks:

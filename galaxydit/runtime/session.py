@@ -1,8 +1,4 @@
-"""The generations of one acceleration: begin and end each, and keep the reports of finished generations.
-
-An acceleration is the plugin attached to one pipeline (`galaxydit.acceleration.Acceleration`). A generation is one run
-through the denoising steps.
-"""
+"""The generations of one acceleration (the plugin attached to one pipeline), and the reports of finished ones."""
 
 import threading
 import time
@@ -41,15 +37,7 @@ NEW_TRAJECTORY = (
 
 @dataclass(frozen=True)
 class Source:
-    """The origin of calls: the pipeline or the bare transformer, and the scheduler that drives it.
-
-    The scheduler is read from the pipeline when it is needed, so that a scheduler exchanged later is found.
-
-    Attributes:
-        pipe: the pipeline, or the bare transformer.
-        transformer: the first transformer of the pipeline, or the bare transformer.
-        own_scheduler: the scheduler that was passed to `accelerate`; None where none was passed.
-    """
+    """The pipeline or bare transformer; its scheduler may be exchanged, so it is read at each use, unless passed."""
 
     pipe: Any
     transformer: nn.Module
@@ -68,9 +56,7 @@ class Source:
         return getattr(self.pipe, "scheduler", None) if own is None else own
 
     def scheduler_of(self, context: CacheContext | None, timestep: Any) -> Any | None:
-        """The scheduler that drives the transformer call in the cache context `context` at `timestep`; None if the call
-        does not fit the one that is known, for example because another pipeline calls the transformer.
-        """
+        """The scheduler that drives the call; None if the call does not fit it, as when another pipeline calls."""
         used = timesteps_address(timestep, context.timestep if context else None)
         if used is not None and used == timesteps_address(getattr(self.pipe, "_current_timestep", None)):
             timestep = None  # the pipeline walks along another tensor of timesteps than its scheduler holds
@@ -87,7 +73,7 @@ Differences = Callable[[int, tuple[float, ...] | None, Source, tuple[int, ...]],
 
 
 def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: a session runs one of the decorated methods at a time, because several threads may share a session."""
+    """Decorator: runs one of a session's decorated methods at a time, because several threads may share the session."""
 
     @wraps(method)
     def locked(session: "Session", *arguments: Any) -> Any:
@@ -99,22 +85,13 @@ def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(eq=False)
 class Session:
-    """The current generation of one acceleration, the reports of earlier generations, and what all have in common.
+    """The generations of one acceleration that have not ended, oldest first, and the reports of earlier ones.
 
     Attributes:
-        config: the settings of all generations.
-        source: the pipeline and its scheduler.
-        notes: sentences that are added to every report.
-        differences: function of a generation's conditions (`Differences`). It returns notes and warnings on how
-            the generation differs from the conditions under which its profile was calibrated. None without a profile.
-        keep_reports: how many reports of earlier generations are kept; None keeps all.
-        warnings: sentences that are added to every report and also raised as Python warnings.
-        goal: the request of the user, such as a speedup or a PSNR; None if the user passed a `GalaxyDiTConfig`.
-        generations: the generations that have not ended, by their beginning.
-        current: the generation of the latest call; None before the first and after `close`.
-        text_seconds, text_joules: time and energy of text encoding since the last generation began; they count for the
-            next generation.
-        lock: held while a method that changes generations runs.
+        notes, warnings: sentences for every report; `warnings` are also raised as Python warnings.
+        differences, goal: None without a profile; None if the user passed a `GalaxyDiTConfig`.
+        keep_reports, current: None keeps all; generation of the latest call, None before the first and after `close`.
+        text_seconds, text_joules: text encoding since the last generation began, counted for the next one.
     """
 
     config: GalaxyDiTConfig
@@ -145,11 +122,8 @@ class Session:
 
     @_one_at_a_time
     def enter(self, call: CallIdentity, group: Any | None) -> tuple[Generation, Trajectory]:
-        """The generation and the trajectory of a call, which begins a new one if it continues none.
-
-        `group` is the process group of the tokens. Raises UnknownCallError where the scheduler counts the steps of
-        another thread.
-        """
+        """A call's generation and trajectory, new if it continues none; `group` is the process group of the tokens.
+        Raises UnknownCallError where the scheduler counts the steps of another thread."""
         timesteps = getattr(call.scheduler, "timesteps", None)
         fitting = [generation for generation in self.generations if generation.fits(call)]
         if not fitting and call.timesteps_address is None and timesteps is not None:
@@ -183,7 +157,6 @@ class Session:
         return generation, trajectory
 
     def _limit(self) -> None:
-        """Drop the trajectories that were called longest ago, beyond the number whose tensors are kept."""
         most = MOST_TRAJECTORIES if self.config.reuse == "output" else 1
         live = [(one.used, generation, one) for generation in self.generations for one in generation.trajectories]
         for _, generation, trajectory in sorted(live, key=lambda entry: entry[0])[: max(0, len(live) - most)]:
@@ -233,7 +206,6 @@ class Session:
 
     @staticmethod
     def _finish(generation: Generation) -> None:
-        """Drop the tensors of a generation, and warn if it missed its speedup."""
         text = "" if generation.finished else shortfall(generation.report())
         if text:
             warnings.warn(f"galaxydit: {text}", FullComputeWarning, stacklevel=2)
@@ -241,13 +213,12 @@ class Session:
 
     @_one_at_a_time
     def close(self) -> None:
-        """End all generations: drop their tensors and keep their reports."""
         for generation in sorted(self.generations, key=lambda one: one is self.current):
             self._archive(generation)
         self.current = None
 
     def warn_and_note(self, text: str, category: type[Warning] = FullComputeWarning) -> None:
-        """Add a note to the current report, and raise it as a Python warning if the session has not yet raised it."""
+        """Add a note to the current report, and raise it as a Python warning once in a session."""
         self.note(text)
         expected = category is FullComputeWarning and not self.config.history_length  # nothing was to be reused
         if text not in self._warned and not expected:
@@ -255,13 +226,12 @@ class Session:
             warnings.warn(f"galaxydit: {text}", category, stacklevel=2)
 
     def note(self, text: str) -> None:
-        """Add a note to the report of the current generation, unless it has this note or the generation has ended."""
         if self.current is not None and not self.current.finished and text not in self.current.notes:
             self.current.notes.append(text)
 
     @_one_at_a_time
     def end(self) -> None:
-        """End the latest generation of this thread: drop its tensors, but keep it, so that it can still be reported."""
+        """End the latest generation of this thread: drop its tensors, but keep it for reports."""
         own = [generation for generation in self.generations if generation.thread == threading.get_ident()]
         latest = self.current if self.current in own else next(iter(own[::-1]), self.current)
         if latest is not None:
@@ -269,9 +239,7 @@ class Session:
 
     @_one_at_a_time
     def leave(self, generation: Generation, records: list[CallRecord], device: torch.device) -> None:
-        """Record a finished call, with one record for each sample. In the last step, wait for the device first, so that
-        the denoising time includes all work.
-        """
+        """Record a call, one record a sample; the last step waits for the device, so that its time covers all work."""
         generation.calls += records
         generation.bytes_held = max(generation.bytes_held, generation.holds_now())
         if records[-1].step == generation.steps - 1:
@@ -282,7 +250,7 @@ class Session:
 
     @_one_at_a_time
     def leave_unknown(self, component: str, blocks: int) -> None:
-        """Record a call that was not understood, and so computed, in the latest generation of this thread."""
+        """Record a call that was computed because it was not understood, in this thread's latest generation."""
         own = [generation for generation in self.generations if generation.thread == threading.get_ident()]
         generation = self.current if self.current in own else next(iter(own[::-1]), None)
         if generation is not None and not generation.finished:
@@ -307,17 +275,13 @@ class Session:
 
     @_one_at_a_time
     def response(self, generation: Generation) -> tuple[float, ...] | None:
-        """The final latent's linear response to the output of each step (`scheduler_response`), measured once in a
-        generation; None if the sigmas are unknown.
-        """
+        """The `scheduler_response`, measured once in a generation; None if the sigmas are unknown."""
         if generation.response is None and generation.sigmas is not None:
             generation.response = scheduler_response(generation.scheduler, generation.sigmas, generation.first)
         return generation.response
 
     def decoded(self) -> None:
-        """Store the time as the end of decoding. Called after each part of the video that the VAE decodes, so the last
-        part counts.
-        """
+        """Store the end of decoding; called after each part that the VAE decodes, so the last part counts."""
         if self.current is not None and not self.current.finished and self.current.step == self.current.steps - 1:
             self.current.decoded_at = time.perf_counter()
             if self.current.energy is not None:

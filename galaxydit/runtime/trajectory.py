@@ -1,8 +1,4 @@
-"""One denoised latent over the steps: which calls belong to it, and the full steps that its calls can reuse.
-
-A generation has one trajectory, or one for each window, tile or region of its latent. A call belongs to the trajectory
-whose latent it continues.
-"""
+"""The trajectory of one latent, or of one window, tile or region of it: its calls, and the full steps to reuse."""
 
 import math
 from collections import deque
@@ -30,9 +26,7 @@ DISTINCT = 2.0  # the next nearest trajectory must lie this many times as far
 
 
 class Move(NamedTuple):
-    """A latent's way to the step `step`: the `weights` before and after it, whether the guidance just changed, and
-    whether it is the first way of the generation.
-    """
+    """A latent's way to `step`: its `weights` before and after, and whether the guidance has just changed."""
 
     step: int
     before: tuple[float, float]
@@ -46,20 +40,11 @@ class TransformerState:
     """State of one transformer in one trajectory, by branch or decision scope, and by index of the sample.
 
     Attributes:
-        samples: number of samples with decisions of their own; 0 until a call is divided into samples.
-        rows: batch size of the last call, by branch.
-        shapes: shapes of the outputs in the last full step, by branch.
-        history: cached full steps, oldest first, by (branch, sample).
-        missed: steps reused since the last full step, by (branch, sample).
-        proxies: the proxy's tensor when it was last read, by scope.
-        controllers: objects that make the decisions, by (scope, sample).
-        decisions: the decisions of the current step, one for each sample, by scope.
-        errors: relative error that a prediction would have had at the last full step, by (branch, sample); removed when
-            the next decision has used it.
-        conditions: the arguments of the last call beside latent and timestep, by branch.
-        was_guided: whether the pipeline said at the last full step that it guides; None where it does not say.
-        slope_errors: step, (scope, branch, sample), and squared errors at order 1 and 0, of full steps not judged yet.
-        slope_failures: whether the slope failed at each of the last full steps, by (scope, branch, sample).
+        samples, was_guided: 0 until a call is divided into samples; None where the pipeline does not say if it guides.
+        rows, conditions, shapes: the last call's batch size and other arguments; the last full step's output shapes.
+        history, missed: cached full steps, oldest first, and the steps reused since the last one.
+        errors: relative error of a prediction at the last full step, until the next decision has used it.
+        slope_errors: step, key, and squared errors at order 1 and 0, of full steps not judged yet.
     """
 
     samples: int = 0
@@ -77,7 +62,7 @@ class TransformerState:
     slope_failures: dict[tuple[str, str, int], tuple[bool, ...]] = field(default_factory=dict)
 
     def keep_only(self, branches: set[str]) -> None:
-        """Drop what is known of other branches, whose full steps are too old, and the decisions of the step before."""
+        """Drop other branches, whose full steps are too old, and the decisions of the step before."""
         self.decisions.clear()
         if not branches:
             self.proxies.clear()
@@ -91,41 +76,33 @@ class TransformerState:
         self.missed.clear()
 
     def can_reuse(self, branches: set[str], sample: int) -> bool:
-        """Whether all of these branches have a full step to reuse, and the same one is the last of each."""
+        """Whether all of these branches have a full step to reuse, and the last one is the same step for each."""
         last = {steps[-1].step for (name, index), steps in self.history.items() if name in branches and index == sample}
         return len(last) == 1 and all((name, sample) in self.history for name in branches)
 
     def release(self, branch: str, scope: str) -> None:
-        """Drop the tensors of a branch after its call of the last step, because the decoder needs the memory."""
+        """Drop a branch's tensors after its call of the last step, because the decoder needs the memory."""
         self.history = {key: steps for key, steps in self.history.items() if key[0] != branch}
         self.conditions.pop(branch, None)
         self.proxies.pop(scope, None)
 
     def bytes_held(self) -> int:
-        """Bytes of the cached steps and of the proxies."""
         tensors = [tensor for steps in self.history.values() for *_, tensor in steps] + list(self.proxies.values())
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 @dataclass(eq=False)
 class Trajectory:
-    """The calls of one latent: its latest step, its latent there, and the state of each transformer.
+    """The calls of one latent: its latest step, its latent there, and the state of each transformer by component.
 
     Attributes:
-        step, sigma: index and noise level of the latest step; -1 and infinity before the first.
-        weights: weights of clean video and noise in the latent.
-        latent: the transformer's input in the latest step.
-        cleans: under a scheduler that draws noise, the clean prediction of each branch at the last full step, float32.
-        seen: component and branch of each call of the last steps, newest step last.
-        guidance_scale: the pipeline's guidance scale in the latest step; 1 where it says none.
-        steady_since: first of the last steps that all had the same branches and guidance scale.
-        speed: largest distance that a step moved the latent so far, by distance of `weights`; 0 before the first.
-        stride: distance of `weights` in the latest step.
-        pending: distances (`measure`) that were not read yet, with their moves.
-        is_certain: whether it can be seen that the latent continued; not where little of the video is in the noise.
-        states: state of each transformer, by component name.
+        step, sigma, weights: latest step (-1 and infinity before the first), and weights of clean video and noise.
+        cleans: under a scheduler that draws noise, each branch's clean prediction at the last full step, float32.
+        seen, pending: (component, branch) of the last steps' calls, newest last; distances not read yet.
+        guidance_scale, steady_since: 1 where not said; first of the last steps with equal branches and scale.
+        speed, stride: largest latent distance by distance of `weights`; latest distance of `weights`.
         unheld: weight of the clean video that the first latent, which is noise alone, does not have.
-        used: number of the session's latest call of this trajectory.
+        used, is_certain: number of the session's latest call here; False where the noise hides the video.
     """
 
     step: int = -1
@@ -145,7 +122,7 @@ class Trajectory:
     is_certain: bool = True
 
     def awaits(self, call: CallIdentity) -> bool:
-        """Whether `call` may be another branch of the trajectory's current step: the same latent, not yet called."""
+        """Whether `call` may be another branch of the current step: the same latent, not yet called."""
         if call.info.step != self.step or (call.component, call.branch) in self.seen[-1] or self.latent is None:
             return False
         rows = min(len(self.latent.tensor), len(call.latent))  # calls of several branches have more rows
@@ -153,7 +130,7 @@ class Trajectory:
         return not call.shares_latent or known.is_unchanged(call.latent if known is self.latent else call.latent[:rows])
 
     def precedes(self, call: CallIdentity) -> bool:
-        """Whether `call` may be the first of the trajectory's next step, by all but the values of its latent."""
+        """Whether `call` may be the first of the next step, by all but the values of its latent."""
         if call.info.step != self.step + 1 or call.info.sigma > self.sigma or self.latent is None:
             return False
         before, now = self.latent.tensor, call.latent
@@ -165,9 +142,8 @@ class Trajectory:
         )
 
     def measure(self, call: CallIdentity, group: Any | None) -> Tensor:
-        """On the device, for a call at the next step: distance of its latent from this one's, and its own norm, both
-        squared; the largest share of a clean prediction in it, over branches and rows; and that prediction's norm.
-        """
+        """On the device, for a call at the next step: squared distance of its latent from this one; its squared norm;
+        the largest share of a clean prediction in it, over branches and rows; and that prediction's norm."""
         assert self.latent is not None
         rows = min(len(self.latent.tensor), len(call.latent))
         now, before = call.latent[:rows].float(), self.latent.tensor[:rows].float()
@@ -184,16 +160,12 @@ class Trajectory:
         return torch.cat([sums[:2], shares.amax(0, keepdim=True), largest])
 
     def move_to(self, call: CallIdentity, first: int) -> "Move":
-        """The move from the latest step to that of a call; `first` is the first step of the generation."""
         is_guided_anew = self.steady_since == self.step or (len(self.seen) > 1 and self.seen[-1] != self.seen[-2])
         return Move(call.info.step, self.weights, call.weights, is_guided_anew, self.step == first)
 
     def continues(self, measured: Sequence[float], move: "Move", noise: "Noise") -> bool:
-        """Whether a latent with these distances (`measure`) is the trajectory's next one; if so, learn its speed.
-
-        Where noise is drawn, the latent must hold half of the last clean prediction; else it moves at most as far as
-        `FURTHER` and the constants beside it say.
-        """
+        """Whether a latent with these distances (`measure`) comes next; if so, learn its speed. Under drawn noise it
+        must hold half of the last clean prediction; else `FURTHER` and the constants beside it limit its distance."""
         moved, size, share, norm = measured
         moved, size, distance = moved**0.5, size**0.5, math.dist(move.before, move.after)
         if noise is not Noise.NONE and noise is not Noise.UNKNOWN and self.cleans:
@@ -216,7 +188,6 @@ class Trajectory:
         return True
 
     def enter(self, call: CallIdentity, branch: str) -> TransformerState:
-        """Register a call of this trajectory, and return the state of its transformer."""
         component, info, before = call.component, call.info, self.states.get(call.component)
         if before is not None and before.rows.get(branch, len(call.latent)) != len(call.latent):
             # Guidance in one batch was switched off or on, so cached tensors have another batch size.
@@ -241,13 +212,10 @@ class Trajectory:
         return state
 
     def branches(self, component: str, steps: int = RECENT) -> set[str]:
-        """The branches of a transformer that were called in the last steps."""
         return {branch for step in list(self.seen)[-steps:] for name, branch in step if name == component}
 
     def expected_branches(self, component: str) -> set[str]:
-        """The branches that the current step will have: those called already, and those of the steps before, by their
-        period (guidance in every second step, for example) or else all recent ones.
-        """
+        """Branches of the current step: called already, or due by period (every second step) or recency."""
         *before, now = ({branch for name, branch in step if name == component} for step in self.seen)
         for period, known in ((1, RECENT), (2, 5), (3, 7)):
             last = before[-known:]
@@ -256,9 +224,7 @@ class Trajectory:
         return now | self.branches(component)
 
     def branch_of(self, call: CallIdentity) -> str:
-        """The name of the call's branch. A pipeline that names none has "call 0", "call 1" and so on, by the order of
-        the calls in a step, unless the arguments are those of another branch of the step before.
-        """
+        """The call's branch; if unnamed, that of equal arguments in the step before, else "call 0" etc. by order."""
         if call.branch is not None:
             return call.branch
         called = self.seen[-1] if self.seen and call.info.step == self.step else set()
@@ -270,7 +236,6 @@ class Trajectory:
         return next(same, next(iter(free), name))
 
     def release(self) -> None:
-        """Drop every tensor."""
         self.states.clear()
         self.pending.clear()
         self.cleans.clear()
