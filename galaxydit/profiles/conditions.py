@@ -1,9 +1,4 @@
-"""Differences between a generation and the conditions for which its profile was measured or planned.
-
-The conditions are steps, noise levels, guidance scales, scheduler, dtype, adapters, and the noise level where a second
-transformer takes over. A measured profile comes from a calibration; a published profile was planned from published
-measurements.
-"""
+"""Differences between a generation and the conditions for which its profile was measured or planned."""
 
 import math
 from typing import Any
@@ -29,15 +24,10 @@ def notes_and_warnings(
     source: Source,
     latent_shape: tuple[int, ...],
 ) -> tuple[list[str], list[str]]:
-    """`(notes, warnings)`: sentences on how a generation differs from the conditions of its profile, in one of
-    the two lists; the other is empty.
+    """`(notes, warnings)`: how a generation differs from its profile's conditions; one of the lists is empty.
 
-    `steps`, the noise levels `sigmas` (None if the scheduler gives none), `source`, the pipeline with its transformer
-    and scheduler, and `latent_shape`, without the batch, are those of the generation. `short_in_full` says whether the
-    configuration computes generations of fewer steps than `fewest_steps(profile)`, 0.28 of the profile's, in full. The
-    sentences are warnings if the profile is measured, because the measured quality does not hold for this generation,
-    or if the generation has fewer steps than `fewest_steps(profile)` but more than 8 (`FEW_STEPS`). Otherwise they are
-    notes, because a published profile states no measured quality.
+    They are warnings for a measured profile, and for more than 8 (`FEW_STEPS`) but fewer than `fewest_steps(profile)`
+    steps. `latent_shape` is without the batch; `short_in_full` says whether too short generations are computed in full.
     """
     conditions, served = profile.conditions, profile.conditions.served
     made = "measured" if profile.kind == "measured" else "planned"
@@ -100,9 +90,7 @@ def notes_and_warnings(
 
 
 def _guidance_of(pipe: Any, name: str) -> float | str | None:
-    """A pipeline's "guidance_scale" or "guidance_scale_2"; the class of its guider, if this does not guide by a scale
-    alone in all steps; None if it has neither.
-    """
+    """A pipeline's guidance scale, the class of a guider that does more than scale, or None."""
     guider = getattr(pipe, name.replace("guidance_scale", "guider"), None)
     if guider is None:
         return getattr(pipe, f"_{name}", None)
@@ -115,24 +103,21 @@ def _guidance_of(pipe: Any, name: str) -> float | str | None:
 
 
 def fewest_steps(profile: Profile) -> int:
-    """The fewest steps that a generation needs for a profile: `SERVED_SHARE` (0.28) of the profile's, rounded up."""
+    """Fewest steps that a profile serves: `SERVED_SHARE` of its own, rounded up."""
     return math.ceil(round(SERVED_SHARE * profile.conditions.steps, 9))
 
 
 def dtype_of(transformer: Any) -> str:
-    """Name of the dtype in which a transformer computes, such as "bfloat16"; "" for a module that has none."""
+    """A transformer's dtype, such as "bfloat16"; "" without one."""
     return str(getattr(transformer, "dtype", "")).removeprefix("torch.")
 
 
 def boundary_of(pipe: Any) -> float | None:
-    """The noise level below which the second transformer of a pipeline computes; None without a second transformer."""
+    """Noise level below which the second transformer computes; None without one."""
     return getattr(getattr(pipe, "config", None), "boundary_ratio", None)
 
 
 def _served_differences(served: Served, steps: int, sigmas: tuple[float, ...] | None) -> list[str]:
-    """A list of one sentence if `steps` or a noise level lie outside the ranges `served` of a published profile, or the
-    noise levels are unknown; else [].
-    """
     (fewest, most), (low, high) = served.steps, served.flow_shift
 
     def level(flow_shift: float, time: float) -> float:

@@ -21,21 +21,17 @@ FUSED = re.compile(r"\.to_(added_)?(qkv|kv)\.")  # copies made by `fuse_qkv_proj
 
 
 def model_of(transformer: nn.Module) -> Model:
-    """Class name, plain configuration, projections of the weights and active adapters of a transformer, as a `Model`,
-    to be stored in a profile or compared with a profile. A subclass, such as FSDP makes, has the name of its family.
-    """
+    """Identity of a transformer; a subclass, such as FSDP makes, has the class name of its family."""
     names = class_names(transformer)
     name = next((name for name in names if name in FAMILIES), names[0])
     return Model(name, plain_config(transformer), project_weights(transformer), adapters_of(transformer))
 
 
 def project_weights(transformer: nn.Module) -> tuple[float, ...]:
-    """Eight sums of projections of all weight matrices, including active adapters. The first 65,536 elements of each
-    matrix are divided by their norm and projected on a fixed pattern. The name of the matrix determines which sum gets
-    the projection, and with which sign.
+    """Eight sums of projections of all weight matrices, with active adapters; empty if any is meta or quantised.
 
-    The sums change by about the relative change of the weights: by more than TOLERANCE for another checkpoint or a
-    fine-tune, by less for a cast to bfloat16. Empty if any weights cannot be read (meta device, quantised).
+    They change by about the relative change of the weights: above TOLERANCE for a fine-tune, below for a cast to
+    bfloat16.
     """
     sums, count = [0.0] * PROJECTIONS, 0
     pattern = torch.cos(torch.arange(ELEMENTS, dtype=torch.float64, device="cpu") ** 2)
@@ -56,7 +52,7 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
 
 
 def loaded(transformer: nn.Module, name: str, parameter: nn.Parameter) -> Tensor:
-    """The weights of the `parameter` called `name`; from CPU memory if sequential offloading keeps them there."""
+    """The weights of the `parameter` called `name`, also where sequential offloading keeps them in CPU memory."""
     path, _, own = name.rpartition(".")
     hook = getattr(transformer.get_submodule(path), "_hf_hook", None)
     maps = (getattr(part, "weights_map", None) for part in (hook, *getattr(hook, "hooks", ())))
@@ -65,20 +61,14 @@ def loaded(transformer: nn.Module, name: str, parameter: nn.Parameter) -> Tensor
 
 
 def is_readable(weights: Tensor) -> bool:
-    """Whether the weights are plain floating-point numbers: not quantised, no DTensor, and not on the meta device."""
+    """Whether weights are plain floating-point numbers: not quantised, no DTensor, not on the meta device."""
     plain = type(weights) in (nn.Parameter, Tensor) and weights.is_floating_point()
     return plain and weights.element_size() >= 2 and not weights.is_meta
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Why a profile does not belong to a model.
-
-    Attributes:
-        part: what differs first: "transformers" (their number), or of one transformer its "class", an entry of its
-            "config" (configuration), its active "adapters" or its "weights".
-        text: the reason, for people.
-    """
+    """Why a profile does not belong to a model: what differs first, and the reason for people."""
 
     part: Literal["transformers", "class", "config", "adapters", "weights"]
     text: str
@@ -88,11 +78,7 @@ class Mismatch:
 
 
 def profile_mismatch(profile: Profile, transformers: Sequence[nn.Module]) -> Mismatch | None:
-    """Why a profile does not belong to the transformers of a pipeline; None if it does.
-
-    The result is also None if profile and pipeline have one transformer each, and `model_mismatch` finds the pipeline's
-    to be one of the models in `profile.shared_with`, which may use the profile without measurements of their own.
-    """
+    """Why a profile does not belong to the transformers of a pipeline; None if it does or is shared."""
     models = [model for model in (profile.model, profile.second_model) if model is not None]
     if len(models) != len(transformers):
         text = f"it is for a pipeline with {len(models)} denoising transformer(s), and this has {len(transformers)}"
@@ -102,18 +88,14 @@ def profile_mismatch(profile: Profile, transformers: Sequence[nn.Module]) -> Mis
 
 
 def is_shared(profile: Profile, transformers: Sequence[nn.Module]) -> bool:
-    """Whether a pipeline has a single transformer, and `model_mismatch` finds it to be one of the models in
-    `profile.shared_with`, which may use the profile without measurements of their own.
-    """
+    """Whether a pipeline's single transformer is one of `profile.shared_with`, whose profile is a guess."""
     return len(transformers) == 1 and any(model_mismatch(each, transformers[0]) is None for each in profile.shared_with)
 
 
 def model_mismatch(profile: Model, transformer: nn.Module) -> Mismatch | None:
-    """Why a transformer is not the model that a profile stores, which is the argument `profile`; None if it is.
+    """Why a transformer is not the model `profile`; None if it is, or a subclass.
 
-    Its class may be a subclass of the profile's. Adapters must be equal, and so must the configuration entries that
-    `profile` names. Weights are compared only if `profile` has projections of them and those of the transformer can be
-    read.
+    Only the configuration entries of `profile` are compared; weights only if both sides have projections.
     """
     names = class_names(transformer)
     if profile.class_name not in names:
@@ -133,10 +115,7 @@ def model_mismatch(profile: Model, transformer: nn.Module) -> Mismatch | None:
 
 
 def plain_config(model: Any) -> dict[str, Setting | tuple[int, ...]]:
-    """The entries of a model's configuration that are scalars, strings, None or sequences of integers (as tuples).
-
-    Names that begin with "_", which diffusers adds for itself, are left out.
-    """
+    """Scalars, strings, None and sequences of integers (as tuples) of a configuration, without names like "_x"."""
     config: Any = getattr(model, "config", {})
     settings: dict[str, Setting | tuple[int, ...]] = {}
     for name, value in dict(config).items():

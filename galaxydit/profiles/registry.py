@@ -16,15 +16,12 @@ FOLDER = Path(str(files("galaxydit") / "profiles"))
 
 @cache
 def shipped_profiles() -> tuple[Profile, ...]:
-    """All shipped profiles, in the order of their file names."""
+    """All shipped profiles, ordered by file name."""
     return tuple(read_profile(path) for path in sorted(FOLDER.glob("*.json")))
 
 
 def load_profile(name_or_path: str | Path) -> Profile:
-    """A shipped profile by its name, or a profile from a file.
-
-    Raises GalaxyDiTError for an unknown name, a missing file and a damaged file.
-    """
+    """A profile by its shipped name or from a file. Raises GalaxyDiTError if it is missing or damaged."""
     shipped = {profile.name: profile for profile in shipped_profiles()}
     if str(name_or_path) in shipped:
         return shipped[str(name_or_path)]
@@ -36,10 +33,7 @@ def load_profile(name_or_path: str | Path) -> Profile:
 
 
 def find_profile(*transformers: nn.Module) -> tuple[Profile | None, str]:
-    """`(profile, "")` with the shipped profile of a pipeline with these transformers, or `(None, reason)` without one.
-
-    A measured profile takes precedence over a published profile, which was planned from published measurements.
-    """
+    """`(profile, "")` with the shipped profile of these transformers, a measured one first, or `(None, reason)`."""
     matching, near = [], ""
     for profile in shipped_profiles():
         mismatch = profile_mismatch(profile, transformers)

@@ -1,9 +1,4 @@
-"""Turn the request of a user and the profile of the model into a configuration.
-
-A schedule plans which steps are computed (full steps); the general schedule is for models without a profile. A proxy
-is a cheap tensor whose change shows how much the transformer's output changes. The recipe of a profile is the settings
-that the profile prescribes.
-"""
+"""Turn the request of a user and the profile of the model into a configuration."""
 
 import math
 from collections.abc import Sequence
@@ -41,15 +36,7 @@ computed, the PSNR of filtered_latent is 5.8 dB above that of modulated_input (a
 
 @dataclass(frozen=True)
 class Settings:
-    """The configuration that a request leads to, and remarks for reports.
-
-    Attributes:
-        config: the configuration.
-        profile: the profile that `config` follows; None without a profile.
-        notes: sentences to add to every report.
-        warnings: sentences to add to every report and to raise as Python warnings.
-        goal: the request, for the first line of the report.
-    """
+    """The configuration that a request leads to, with texts for every report; `warnings` are raised, too."""
 
     config: GalaxyDiTConfig
     profile: Profile | None = None
@@ -59,11 +46,9 @@ class Settings:
 
 
 def resolve(pipe: Any, request: Request) -> Settings:
-    """The settings of a pipeline or a transformer for a request: the configuration, its profile, and texts for reports.
+    """The settings of a pipeline or a transformer for a request.
 
-    The request asks for a speedup, a largest expected error, a threshold of the proxy, a PSNR or a word for quality.
-    Raises GalaxyDiTError for a profile of another model, for a speedup that cannot be reached, and for a PSNR that no
-    verified speedup reached.
+    Raises GalaxyDiTError for a profile of another model, and for a speedup or PSNR that cannot be reached.
     """
     transformers = list(transformers_of(pipe).values())
     profile, missing = _profile_of(transformers, request.profile)
@@ -83,11 +68,7 @@ def resolve(pipe: Any, request: Request) -> Settings:
 
 
 def _settings(pipe: Any, request: Request, profile: Profile | None, missing: str, speedup: float | None) -> Settings:
-    """The configuration for a request, with the profile that it follows and with notes and warnings for reports.
-
-    The field `goal` is None; `resolve` sets it. `missing` says why `profile` is None; it is empty otherwise. `speedup`
-    is the speedup to plan for; None if the request sets only a `max_error` or a `threshold`.
-    """
+    """Settings without a `goal`; `missing` says why `profile` is None, `speedup` is None if none is to be planned."""
     transformers = list(transformers_of(pipe).values())
     if request.quality == LOSSLESS:
         request = replace(request, quality=None, threshold=0.0)
@@ -104,14 +85,10 @@ def _settings(pipe: Any, request: Request, profile: Profile | None, missing: str
 
 
 def without_profile(pipe: Any, request: Request) -> GalaxyDiTConfig:
-    """The configuration for a request without `threshold` and `min_psnr` if no profile is used.
+    """The configuration for a request without a profile, `threshold` or `min_psnr`.
 
-    For a speedup, the general schedule plans the full steps. With `policy="proxy"`, a step is computed earlier than
-    planned where the proxy moves faster than its running mean, and later where it moves slower (`ProxyThreshold`). With
-    `max_error`, the policy `Online` computes the steps whose expected error is above `max_error`, and the planned full
-    steps if there is a speedup; it learns the ratio of error to proxy distance during the generation. The proxy is that
-    of the request, else `documented_proxy`, that of the best published quality. By default, the warm-up is the share
-    0.2 of the steps; for a speedup above 2, it is 0.4 / speedup. Raises GalaxyDiTError for a speedup that cannot be
+    A speedup is planned by the general schedule; `policy="proxy"` and `max_error` learn during the generation. The
+    warm-up is 0.2 of the steps, or 0.4 / speedup if that is less. Raises GalaxyDiTError for a speedup that cannot be
     reached.
     """
     transformers = list(transformers_of(pipe).values())
@@ -136,7 +113,7 @@ def without_profile(pipe: Any, request: Request) -> GalaxyDiTConfig:
 
 
 def documented_proxy(family: Family) -> str:
-    """Name of the proxy of the best published quality (the first of `DOCUMENTED_PROXIES`) that a family offers."""
+    """The first of `DOCUMENTED_PROXIES` that a family offers."""
     offered = proxies_of(family)
     return next(name for name in DOCUMENTED_PROXIES if name in offered)
 
@@ -144,26 +121,18 @@ def documented_proxy(family: Family) -> str:
 def schedule_for(
     profile: Profile, target: Target, speedup: float, fewest: int = 0, boundary: float | None = None
 ) -> Schedule:
-    """The schedule of a profile for a speedup, from the planned full steps of `target`, one of the profile's targets.
+    """The schedule of a profile for a speedup; generations of fewer than `fewest` steps are computed in full.
 
-    Generations of fewer than `fewest` steps are computed in full. `boundary` is the noise level below which a second
-    transformer computes; None without one. Raises GalaxyDiTError for a speedup below 1.
+    `boundary` is the noise level below which a second transformer computes.
     """
     recipe, planned = profile.recipe, profile.conditions.sigmas
     return Schedule(speedup, target.sigmas, recipe.error_map, recipe.cumulative_distance, fewest, boundary, planned)
 
 
 def proxy_policy(profile: Profile, speedup: float, fewest: int = 0, boundary: float | None = None) -> ProxyThreshold:
-    """The policy "proxy" for a speedup: a schedule of the profile, and a threshold.
+    """The policy "proxy" for a speedup, with the threshold of the profile's nearest target, or 1 without one.
 
-    The policy reuses a step while the proxy has changed since the last full step by less than the threshold times a
-    number that the full steps of the schedule determine (`ProxyThreshold`). The threshold is that of the profile's
-    target (settings for one speedup) nearest to `speedup`, or 1 if this target has none, as in a published profile. If
-    reused steps run blocks to read the proxy, the schedule is planned for a larger speedup, so that `speedup` is
-    reached with these blocks counted (`full_speedup`).
-
-    Generations of fewer than `fewest` steps are computed in full. `boundary` is the noise level below which a second
-    transformer computes; None without one.
+    If reused steps run blocks to read the proxy, fewer full steps are planned, so that `speedup` counts these blocks.
     """
     full = full_speedup(speedup, profile.recipe.proxy_share)
     schedule = schedule_for(profile, profile.target_for(full), full, fewest, boundary)
@@ -172,12 +141,7 @@ def proxy_policy(profile: Profile, speedup: float, fewest: int = 0, boundary: fl
 
 
 def _by_threshold(request: Request, profile: Profile | None, family: Family) -> Settings:
-    """The settings for a threshold given by hand: the rule of arXiv 2512.03451, without a cap on consecutive reuse.
-
-    The proxy is that of the request, else that of a profile with a ranking of proxies, else `documented_proxy`, the
-    family's proxy of the best published quality. A profile, if there is one, also sets how reused steps are predicted,
-    and which share of the error of reused steps the next full step compensates.
-    """
+    """Settings for a threshold given by hand: the rule of arXiv 2512.03451, with no cap on consecutive reuse."""
     assert request.threshold is not None
     plain = GalaxyDiTConfig() if profile is None else _predicting_as(profile.recipe)
     known = None if profile is None or not profile.evidence.ranking else profile.recipe.proxy
@@ -228,7 +192,7 @@ def _with_profile(
 
 
 def _predicting_as(recipe: Recipe) -> GalaxyDiTConfig:
-    """The default configuration, but with the settings of prediction, correction and reuse of a profile's recipe."""
+    """The default configuration with the prediction, correction and reuse of a recipe."""
     return GalaxyDiTConfig(
         order=recipe.order,
         slope=recipe.slope,
@@ -239,9 +203,7 @@ def _predicting_as(recipe: Recipe) -> GalaxyDiTConfig:
 
 
 def _check_reachable(speedup: float, steps: int, config: GalaxyDiTConfig, transformers: int) -> None:
-    """Raise GalaxyDiTError if a speedup leaves fewer full steps of `steps` than are always computed: those that the
-    limits of `config` force, and the first step of each of the `transformers` (their number).
-    """
+    """Raise GalaxyDiTError if a speedup leaves fewer full steps than limits and transformers require."""
     least = min(steps, max(2, warmup_steps(steps, config.warmup) + config.keep_last) + transformers - 1)
     if round(steps / speedup) < least:
         largest = max(1.0, math.floor(100 * steps / least) / 100)
@@ -250,9 +212,7 @@ def _check_reachable(speedup: float, steps: int, config: GalaxyDiTConfig, transf
 
 
 def _profile_of(transformers: Sequence[nn.Module], given: Profile | str | Path | None) -> tuple[Profile | None, str]:
-    """`(profile, "")` with the profile that was given (itself, by name or by path) or else the shipped profile of the
-    model, or `(None, reason)` if there is none. Raises GalaxyDiTError for a given profile of another model.
-    """
+    """`(profile, "")` of the given or shipped profile, or `(None, reason)`; refuses one of another model."""
     if given is None:
         return find_profile(*transformers)
     profile = given if isinstance(given, Profile) else load_profile(given)
@@ -266,10 +226,6 @@ def _profile_of(transformers: Sequence[nn.Module], given: Profile | str | Path |
 
 
 def _static_notes(profile: Profile, transformers: Sequence[nn.Module]) -> tuple[str, ...]:
-    """Notes for the report of every generation: that the profile is a guess for the model of these transformers, as its
-    measurements are of another model, and that it was planned from published measurements. Empty for a profile that a
-    calibration measured on this model.
-    """
     notes = []
     if is_shared(profile, transformers):
         notes.append(f"profile {profile.name} is a guess for this model, for which no measurements are published")
@@ -282,9 +238,6 @@ def _static_notes(profile: Profile, transformers: Sequence[nn.Module]) -> tuple[
 
 
 def _warnings(profile: Profile, speedup: float) -> tuple[str, ...]:
-    """One text, to add to every report and to raise as a warning, if the speedup is beyond the fastest of the profile;
-    else empty.
-    """
     if speedup <= profile.fastest:
         return ()
     done = "planned" if profile.kind == "published" else "verified"

@@ -1,8 +1,4 @@
-"""The profile: settings of the plugin for one model, with the evidence for them, as a versioned JSON file.
-
-A profile comes from a calibration on the model ("measured") or from published measurements ("published"). The runtime
-follows `Profile.recipe`. `Profile.evidence` says how the recipe was found and how good it is.
-"""
+"""The profile: settings of the plugin for one model, with the evidence for them, as a versioned JSON file."""
 
 import hashlib
 import json
@@ -23,25 +19,17 @@ Setting = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class Model:
-    """Identity of the transformer that a profile belongs to.
-
-    Attributes:
-        class_name: class of the transformer.
-        config: the entries of the transformer's configuration that must agree; a published profile names only some.
-        weights: eight numbers for the whole transformer, sums of projections of its weight matrices on a fixed pattern
-            (`galaxydit.profiles.fingerprint.project_weights`); empty where any checkpoint of this architecture will do.
-        adapters: names of the adapters that must be active, sorted; no others may be active.
-    """
+    """Identity of the transformer that a profile belongs to."""
 
     class_name: str
-    config: Mapping[str, Setting | tuple[int, ...]]
-    weights: tuple[float, ...] = ()
-    adapters: tuple[str, ...] = ()
+    config: Mapping[str, Setting | tuple[int, ...]]  # entries that must agree; a published profile names only some
+    weights: tuple[float, ...] = ()  # of `fingerprint.project_weights`; empty where any checkpoint will do
+    adapters: tuple[str, ...] = ()  # the active ones, sorted
 
 
 @dataclass(frozen=True)
 class Served:
-    """Settings of the generations for which a published profile was planned: lowest and highest value of each."""
+    """Lowest and highest settings for which a published profile was planned."""
 
     steps: tuple[Count, Count]
     flow_shift: tuple[float, float]
@@ -52,20 +40,7 @@ class Served:
 class Conditions:
     """Conditions under which a profile was calibrated, or for which a published profile was planned.
 
-    Attributes:
-        scheduler: class of the scheduler.
-        steps, flow_shift, guidance_scale: settings of the recorded generations; in a published profile, those of the
-            published measurement of the trajectory's curvature. `flow_shift` is None if the scheduler has none.
-        latent_shape, dtype, device: of the recorded generations; empty in a published profile.
-        samples: number of recorded generations; 0 in a published profile.
-        seed: seed of the first recorded generation; 0 in a published profile.
-        prompts_sha256: hash of the prompts and seeds of the recorded generations, in order; "" in a published profile.
-        versions: package versions by name of the package; empty in a published profile.
-        sigmas: noise levels of the steps with these settings, falling.
-        guidance_scale_2: guidance scale of the second transformer.
-        boundary: noise level below which the second transformer computes; None without a second transformer.
-        served: ranges of the number of steps, the flow shift and the guidance scale for which a published profile was
-            planned (`Served`); None for a measured profile.
+    A published profile has the settings of the published measurement, and no samples, prompts, device or versions.
     """
 
     scheduler: str
@@ -75,14 +50,14 @@ class Conditions:
     latent_shape: tuple[int, ...]
     dtype: str
     device: str
-    samples: Count
-    seed: int
-    prompts_sha256: str
+    samples: Count  # recorded generations
+    seed: int  # of the first recorded generation
+    prompts_sha256: str  # of prompts and seeds, in order
     versions: Mapping[str, str]
-    sigmas: tuple[float, ...]
+    sigmas: tuple[float, ...]  # of the steps, falling
     guidance_scale_2: float | None = None
-    boundary: float | None = None
-    served: Served | None = None
+    boundary: float | None = None  # noise level below which the second transformer computes
+    served: Served | None = None  # None for a measured profile
 
     def __post_init__(self) -> None:
         check_ascending("sigmas", tuple(reversed(self.sigmas)), strictly=True)
@@ -92,31 +67,19 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Profile:
-    """Settings of the plugin for one model, with the evidence for them.
-
-    Attributes:
-        schema_version: version of the file format, `SCHEMA_VERSION`.
-        name: shown in reports; a shipped profile is loaded by it.
-        kind: "measured" for a calibration, "published" for a plan from published measurements that was never run here.
-        source: origin of the profile, as a text for people.
-        model: the transformer that the profile belongs to.
-        conditions: settings of the generations from which, or for which, the recipe was made.
-        recipe: the settings that the plugin follows.
-        evidence: how the recipe was chosen, and its measured quality.
-        second_model: the pipeline's `transformer_2`; None for a pipeline with one transformer.
-        shared_with: other transformers that may use the profile. Nothing was measured on them, so it is a guess there.
-    """
+    """Settings of the plugin for one model, with the evidence for them."""
 
     schema_version: int
     name: str
+    # by a calibration, or planned from published measurements and never run here
     kind: Literal["measured", "published"]
     source: str
     model: Model
     conditions: Conditions
     recipe: Recipe
     evidence: Evidence
-    second_model: Model | None = None
-    shared_with: tuple[Model, ...] = ()
+    second_model: Model | None = None  # the pipeline's `transformer_2`
+    shared_with: tuple[Model, ...] = ()  # other transformers, unmeasured, for which the profile is a guess
 
     @property
     def fastest(self) -> float:
@@ -125,9 +88,7 @@ class Profile:
         return asked[-1].speedup
 
     def target_for(self, speedup: float) -> Target:
-        """The target of the recipe whose number of full steps, `conditions.steps` divided by its speedup, is nearest to
-        that of `speedup`. Among equally near targets, the nearest speedup wins; then a speedup that was verified.
-        """
+        """The target with the nearest number of full steps; among equals the nearest speedup, then a verified one."""
         steps, verified = self.conditions.steps, {row.speedup for row in self.evidence.verifications}
         return min(
             self.recipe.targets,
@@ -139,7 +100,7 @@ class Profile:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The profile as plain data for JSON, plus `digest`, the SHA-256 of this data."""
+        """Plain data for JSON, with its SHA-256 as "digest"."""
         data = asdict(self)
         return data | {"digest": _digest(data)}
 
@@ -158,12 +119,7 @@ class Profile:
 
 
 def read_profile(path: str | Path) -> Profile:
-    """Read and check a profile file.
-
-    Raises GalaxyDiTError for a file that cannot be read, and for anything that this version of the plugin did not
-    write: another schema version, unknown or missing keys, numbers out of range, a file changed after saving. The
-    message names the place in the file, the value, what is expected and the cure.
-    """
+    """Read a profile file. Raises GalaxyDiTError, with the place, for anything this version did not write."""
     shown = f"profile={str(Path(path))!r}"
     try:
         return parse_profile(json.loads(Path(path).read_text(encoding="utf-8")))
@@ -176,10 +132,7 @@ def read_profile(path: str | Path) -> Profile:
 
 
 def parse_profile(data: Any) -> Profile:
-    """The profile from the plain data of `Profile.to_dict`.
-
-    Raises GalaxyDiTError for data that this version of the plugin did not write, or that were changed since.
-    """
+    """The profile from `Profile.to_dict`. Raises GalaxyDiTError for other or changed data."""
     if not isinstance(data, dict):
         raise GalaxyDiTError(f"the file holds {type(data).__name__}: expected an object; calibrate again")
     version = data.get("schema_version")

@@ -1,7 +1,4 @@
-"""PSNRs that a profile's calibration measured on held-out prompts, and the largest speedup that reached a PSNR.
-
-A verification is the measurement of one policy at one speedup.
-"""
+"""PSNRs that a profile's calibration measured on held-out prompts, and the largest speedup that reached a PSNR."""
 
 import math
 
@@ -12,10 +9,9 @@ from galaxydit.request import AUTO, PROXY
 
 
 def verified_at(profile: Profile, speedup: float, policy: str) -> Verification | None:
-    """The verification of exactly this speedup with a measured PSNR; None if the profile has none.
+    """The measured verification of exactly this speedup, or None.
 
-    `policy` is "schedule", "proxy", or "auto" for the policy that did better in the profile's verification. Nothing is
-    interpolated, because PSNR does not fall evenly between two verified speedups.
+    Nothing is interpolated, because PSNR does not fall evenly between two verified speedups.
     """
     word = profile.target_for(speedup).policy if policy == AUTO else policy
     evidence = profile.evidence
@@ -24,12 +20,9 @@ def verified_at(profile: Profile, speedup: float, policy: str) -> Verification |
 
 
 def fastest_verified(profile: Profile | None, missing: str, min_psnr: float, policy: str) -> Verification:
-    """The verification with the largest speedup at which PSNR was high enough: the lower end of its 95 % interval is at
-    least `min_psnr` dB.
+    """The verification with the largest speedup whose 95 % interval lies above `min_psnr` dB.
 
-    `missing` is the text of the error if `profile` is None: why there is no profile. `policy` is "schedule", "proxy",
-    or "auto" for the better policy at each speedup. Raises GalaxyDiTError if no PSNR was measured, and if no verified
-    speedup reached `min_psnr`.
+    Raises GalaxyDiTError if there is none; `missing` says why `profile` is None.
     """
     speedups = [] if profile is None else [target.speedup for target in profile.evidence.verifications]
     measured = [row for speedup in speedups if profile and (row := verified_at(profile, speedup, policy))]
