@@ -14,11 +14,9 @@ def adapters_of(transformer: nn.Module) -> tuple[str, ...]:
 
 
 def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
-    """For each layer with adapters a tuple of five: names of its active adapters, `scales_of` the layer, whether its
-    adapters are disabled, whether any are merged into the weights, and how often each adapter weight was changed in
-    place. Empty without adapters.
+    """For each layer with adapters: active names, scales, whether disabled, whether merged, versions of the weights.
 
-    The states are read layer by layer because LoRA scales may differ from block to block.
+    Layer by layer, because LoRA scales may differ from block to block.
     """
     if not getattr(transformer, "_hf_peft_config_loaded", False):
         return ()
@@ -30,10 +28,7 @@ def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
 
 
 def scales_of(layer: Any) -> tuple[tuple[str, float], ...]:
-    """(name, scale) of each adapter of a PEFT layer, active or not. `layer` must be a PEFT layer: it has `scaling`.
-
-    Scales are rounded to six decimals, because pipelines that scale and unscale round.
-    """
+    """`(name, scale)` of each adapter of a PEFT layer, to six decimals, because pipelines that unscale round."""
     return tuple((name, round(scale, 6)) for name, scale in layer.scaling.items())
 
 
@@ -42,9 +37,7 @@ def _versions_of(layer: nn.Module) -> tuple[int, ...]:
 
 
 def adapter_sizes(transformer: nn.Module) -> Tensor | None:
-    """Norms of the adapter weights of the first layer that has some, which PEFT's hotswap changes without a trace
-    elsewhere; None without adapters.
-    """
+    """Norms of the first adapter weights, in which alone PEFT's hotswap shows; None without adapters."""
     if not getattr(transformer, "_hf_peft_config_loaded", False):
         return None
     layers = (layer for layer in transformer.modules() if isinstance(getattr(layer, "scaling", 0), dict))

@@ -1,7 +1,4 @@
-"""The command line: registers the commands of galaxydit/commands, and shows each of their errors in one line.
-
-A command imports what it needs when it runs, so that `--help` does not wait for models and codecs.
-"""
+"""The command line. Commands import what they need when they run, so that `--help` does not wait for models."""
 
 import logging
 import os
@@ -69,7 +66,7 @@ def set_up(
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
-    """Logging filter that replaces the traceback of a record by one line; True, so that each record is shown."""
+    """Logging filter: a traceback becomes one line."""
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
         record.msg, record.args = f"{record.getMessage()}: {type(error).__name__}: {_one_line(error)[:300]}", ()
@@ -78,17 +75,12 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 
 def _printable(record: logging.LogRecord) -> bool:
-    """Logging filter that escapes control characters in a record's message; True, so that each record is shown."""
     record.msg, record.args = printable(record.getMessage()), ()
     return True
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 0 if it worked, 2 for bad input and for files or hubs that cannot be used, 130 or 143
-    after Ctrl-C or SIGTERM, 1 for anything else.
-
-    `arguments` are those after the name of the program, by default those of this process.
-    """
+    """Run one command and exit: 2 for bad input, files or hubs, 130 or 143 after Ctrl-C or SIGTERM, 1 for others."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         with warnings.catch_warnings(), heeding_interrupts():
@@ -111,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _show_each_once() -> Callable[..., None]:
-    """A replacement for `warnings.showwarning` that shows each text once, because every video of a job repeats it."""
+    """A `warnings.showwarning` that shows each text once, because every video of a job repeats it."""
     shown: set[str] = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -124,10 +116,7 @@ def _show_each_once() -> Callable[..., None]:
 
 
 def _with_cure(error: Exception) -> str:
-    """The text of an error, with advice for the user added if the text has none.
-
-    An error of the operating system on a file is put into words.
-    """
+    """The text of an error, with advice for the user added if the text has none."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{str(error.filename)[:200]} cannot be used: {error.strerror}; check the path, its rights and the disk"
     text = str(error)

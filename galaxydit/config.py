@@ -1,9 +1,4 @@
-"""The configuration: which tensor is reused, which proxy is read, the limits, and one policy.
-
-A full step computes the transformer. A reused step instead predicts the transformer's output, or what its block stack
-adds to its input, from earlier full steps. A proxy is a tensor in or before the first block; its change from step to
-step costs little to measure, and shows how much the output is about to change.
-"""
+"""The configuration: which tensor is reused, which proxy is read, the limits, and one policy."""
 
 from dataclasses import dataclass, field
 
@@ -20,28 +15,21 @@ class GalaxyDiTConfig:
 
     Attributes:
         policy: chooses the full steps: `Threshold`, `FixedSteps` (ignores the limits), `Online`, `Schedule`,
-            `ProxyThreshold`, or any object with the interface `galaxydit.policies.policy.Policy`.
-        proxy: name of the tensor whose change is measured, one of `galaxydit.PROXIES`.
-        warmup: share of the steps, at the start, that are always computed, in [0, 1], rounded up to at least one step
-            (0.2: arXiv 2512.03451).
-        keep_last: number of last steps that are always computed, at least 0.
-        max_consecutive: cap on reused steps in a row, at least 1, or None; ignored by `Schedule`, alone or in `Online`.
-        reuse: "output" predicts the transformer's output, so a reused step runs no more than the first block of one
-            branch; "residual" predicts what the block stack adds to its input and runs embedding and output head.
-        order: 0 repeats the last full step; 1 extrapolates linearly in sigma from the last two full steps.
-        slope: share of the slope between the last two full steps that order 1 follows, in [0, 1].
-        largest_ahead: largest factor with which order 1 adds the difference between the last two full steps to the last
-            one, in [0, 10]; at 1 the prediction moves no further than the output did between these two steps.
-        correction: whether a full step after reused steps adds a correction for their error, estimated from the error
-            that reuse would have had at this full step (`galaxydit.extrapolation.correction`). Each transformer and
-            branch is corrected by itself. A correction needs a known scheduler that does not draw noise.
-        correction_share: share of the estimated error that is corrected, in [0, 1]; None takes the default of the order
-            (`galaxydit.extrapolation.CORRECTED`).
-        guidance_alignment: True decides each step once for all guidance branches. False decides each branch separately
-            and is meant for comparison.
-        per_sample: True decides for each sample of a batch as if it were alone, if the policy reads the proxy, and
-            computes only the samples that need a full step. False lets the sample whose proxy moved most decide for
-            all; the batch size of calls then never changes, so torch.compile does not compile again.
+            `ProxyThreshold`, or any `galaxydit.policies.policy.Policy`.
+        proxy: one of `galaxydit.PROXIES`.
+        warmup: share of first steps that are always computed, rounded up to at least one (0.2: arXiv 2512.03451).
+        keep_last: last steps that are always computed.
+        max_consecutive: cap on reused steps in a row, or None; ignored by `Schedule`.
+        reuse: "output" predicts the transformer's output; "residual" what the block stack adds to its input.
+        order: 0 repeats the last full step; 1 extrapolates linearly in sigma from the last two.
+        slope: share of their slope that order 1 follows, in [0, 1].
+        largest_ahead: largest factor of their difference in a prediction, in [0, 10].
+        correction: whether full steps correct errors of reuse (`galaxydit.extrapolation.correction`); needs a known
+            scheduler that draws no noise.
+        correction_share: share of the estimated error that is corrected; None is that of the order (`CORRECTED`).
+        guidance_alignment: one decision for all guidance branches; False, for comparison, decides each by itself.
+        per_sample: each sample of a batch decides alone if a proxy is read; False keeps the batch size of all calls, so
+            torch.compile does not compile again.
 
     Raises GalaxyDiTError for a value that is not allowed.
     """
@@ -86,10 +74,9 @@ class GalaxyDiTConfig:
 
     @property
     def limits(self) -> Limits:
-        """`warmup`, `keep_last` and `max_consecutive` in one object, for the policy."""
         return Limits(self.warmup, self.keep_last, self.max_consecutive)
 
     @property
     def history_length(self) -> int:
-        """Number of full steps that a prediction needs; 0 if nothing is ever reused."""
+        """Full steps that a prediction needs; 0 if nothing is ever reused."""
         return self.order + 1 if self.policy.reuses else 0

@@ -14,39 +14,32 @@ if TYPE_CHECKING:
 
 
 def token_group(transformer: nn.Module) -> Any | None:
-    """The process group that shares one video's tokens; None where each process holds all of them.
-
-    It is not the world group, because other processes may generate other videos with other numbers of steps.
-    """
+    """The process group that shares one video's tokens, or None; other ranks of the world may generate other videos."""
     parallel = getattr(transformer, "_parallel_config", None)
     context = getattr(parallel, "context_parallel_config", None)
     return None if context is None else context._flattened_mesh.get_group()
 
 
 def sum_over(group: Any | None, sums: Tensor) -> Tensor:
-    """The sums over all tokens, equal on every rank of `group`, from this rank's `sums` over its own tokens.
-
-    Changes `sums` in place. Without a group (None), `sums` are returned as they are.
-    """
+    """The sums over all ranks of `group`, in place."""
     if group is not None:
         distributed.all_reduce(sums, group=group)
     return sums
 
 
 def shares_weights(transformer: nn.Module) -> bool:
-    """Whether parameters of the transformer are sharded among ranks, so that a block runs on all of them or on none."""
+    """Whether parameters are sharded among ranks, so that a block runs on all of them or on none."""
     return _sharded(transformer) is not None
 
 
 def _sharded(transformer: nn.Module) -> Any | None:
-    """A sharded parameter (DTensor) of the transformer, or None."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return None
     return next((each for each in transformer.parameters() if getattr(each, "placements", None)), None)
 
 
 def on_any_rank(transformer: nn.Module, flags: Sequence[bool]) -> list[bool]:
-    """For each flag, whether it is set on any rank that holds a shard of the weights. All of them must call this."""
+    """For each flag, whether any rank with a shard of the weights sets it; all of them must call this."""
     if (sharded := _sharded(transformer)) is None:
         return list(flags)
     mesh = sharded.device_mesh
@@ -58,7 +51,7 @@ def on_any_rank(transformer: nn.Module, flags: Sequence[bool]) -> list[bool]:
 
 
 def agree(transformer: nn.Module, decisions: tuple[Decision, ...], has_history: Sequence[bool]) -> tuple[Decision, ...]:
-    """The decisions of a call by its proxy; all of them compute, if a rank that shares the weights computes any."""
+    """The decisions of a call by its proxy; all compute if a rank that shares the weights computes any."""
     if not shares_weights(transformer):
         return decisions
     reuses = all(decision.reuse and known for decision, known in zip(decisions, has_history, strict=True))
@@ -66,10 +59,10 @@ def agree(transformer: nn.Module, decisions: tuple[Decision, ...], has_history: 
 
 
 def agree_before(transformer: nn.Module, call: "Call | None", corrects: bool) -> None:
-    """Let a call compute if a rank that shares the weights must, or has not decided what others have; let it correct
-    its outputs only if every rank `corrects`, because with `reuse="residual"` this runs the hooks of blocks again.
+    """Let a call compute where another rank must, and correct only where every rank `corrects`.
 
-    A rank that does not know the step of its call (None) computes, and calls this, too.
+    Corrections run hooks of blocks again with `reuse="residual"`. A rank that does not know its step (None) also calls
+    this.
     """
     decided = call is not None and bool(call.decisions)
     computes = call is None or (decided and not call.is_reused)

@@ -18,32 +18,19 @@ from galaxydit.runtime.session import Session, Source
 
 @dataclass(frozen=True)
 class TransformerDescription:
-    """Description of how `accelerate` would act on one transformer.
+    """How `accelerate` would act on one transformer."""
 
-    Attributes:
-        component: name of the transformer in the pipeline, such as "transformer_2".
-        class_name: class of the transformer.
-        family: name of the transformer's family (`galaxydit.families.Family`).
-        blocks: number of blocks.
-        branches: how guidance usually reaches the transformer, such as "separate calls".
-        proxies: names of the proxies that the family offers.
-        hooked: paths of the modules that would be hooked, such as "transformer.blocks.0".
-    """
-
-    component: str
+    component: str  # such as "transformer_2"
     class_name: str
     family: str
-    blocks: int
-    branches: str
+    blocks: int  # their number
+    branches: str  # such as "separate calls"
     proxies: tuple[str, ...]
-    hooked: tuple[str, ...]
+    hooked: tuple[str, ...]  # module paths, such as "transformer.blocks.0"
 
 
 def describe(pipe: Any, config: GalaxyDiTConfig | None = None) -> list[TransformerDescription]:
-    """The description of each transformer of a pipeline, or of a bare transformer.
-
-    `config`, by default `GalaxyDiTConfig()`, decides which modules would be hooked.
-    """
+    """How each transformer of a pipeline, or a bare one, would be accelerated, by default with `GalaxyDiTConfig()`."""
     descriptions = []
     for component, transformer in transformers_of(pipe).items():
         family = family_of(transformer)
@@ -64,9 +51,7 @@ def describe(pipe: Any, config: GalaxyDiTConfig | None = None) -> list[Transform
 
 
 def refuse_unworkable(component: str, transformer: nn.Module, family: Family, config: GalaxyDiTConfig) -> None:
-    """Raise GalaxyDiTError if a transformer is already accelerated, if it uses another cache, or if its family does not
-    offer `proxy` or `reuse` of the `config`. `component` names the transformer in the message.
-    """
+    """Raise GalaxyDiTError for an accelerated or cached transformer, and if its family lacks the proxy or reuse."""
     if hook_of(transformer) is not None:
         raise GalaxyDiTError(
             f"{component} is accelerated already; call remove() on its Acceleration, or galaxydit.remove(pipe), first"

@@ -13,13 +13,9 @@ logger = logging.getLogger(__name__)
 
 
 class GalaxyDiTError(ValueError):
-    """An error in the input that the user can correct: `field=value is not allowed: expected ...; cure`.
+    """An error that the user can correct: `field=value is not allowed: expected ...; cure`.
 
-    Attributes:
-        problem: the message without the cure.
-        cure: the action that corrects the input, such as "pass for example steps=50"; empty if the error was made
-            without a separate cure, even if `problem` ends with one.
-        field, value, expected: the arguments of `refusal` if that function made the error; else "", None and "".
+    `problem` is the message without the `cure`; `field`, `value` and `expected` are set by `refusal`.
     """
 
     def __init__(self, problem: str, cure: str = "", *, field: str = "", value: Any = None, expected: str = "") -> None:
@@ -31,42 +27,32 @@ class GalaxyDiTError(ValueError):
 
 
 def _rebuilt(kind: type[GalaxyDiTError], data: dict[str, Any]) -> GalaxyDiTError:
-    """An error rebuilt from its attributes, as when it comes pickled from another process."""
+    """An error unpickled, as from another process."""
     return kind(data.pop("problem"), data.pop("cure"), **data)
 
 
 class FullComputeWarning(UserWarning):
-    """Warns that steps are computed in full that could be reused, for example because a call was not understood.
-
-    During a generation, the `notes` of its report receive the same text.
-    """
+    """Steps are computed in full that could be reused; the report's `notes` have the same text."""
 
 
 class NoEffectWarning(UserWarning):
-    """Warns that the plugin is attached but can reuse nothing with these settings."""
+    """The plugin is attached but can reuse nothing with these settings."""
 
 
 class ProfileWarning(UserWarning):
-    """Warns that a generation differs from the settings or speedups for which its profile was measured or planned.
-
-    The `notes` of the generation's report receive the same text.
-    """
+    """A generation differs from the conditions of its profile; the report's `notes` have the same text."""
 
 
 class UnknownFamilyWarning(UserWarning):
-    """Warns that a transformer is of no known family and was recognised by its blocks alone."""
+    """A transformer is of no known family and was recognised by its blocks alone."""
 
 
 class DataWarning(UserWarning):
-    """Warns that a part of a file is changed or lost, such as an image's aspect ratio or a video's sound."""
+    """A part of a file is changed or lost, such as an image's aspect ratio or a video's sound."""
 
 
 def refusal(field: str, value: Any, expected: str, cure: str) -> GalaxyDiTError:
-    """The error that says that the argument or option `field` must not have this `value`.
-
-    The message continues with "expected" and the text `expected`, then the text `cure`, which says what to do. Long
-    values are shown without their middle, because paths differ at the end.
-    """
+    """The error `field=value is not allowed: expected {expected}; {cure}`, long values without their middle."""
     try:
         shown = repr(value)
     except Exception:  # such as an integer of more digits than Python shows
@@ -79,9 +65,7 @@ def refusal(field: str, value: Any, expected: str, cure: str) -> GalaxyDiTError:
 
 @contextmanager
 def noted(failures: dict[str, str], name: str) -> Iterator[None]:
-    """A context for a by-product, such as a measurement of a finished video: an exception of the block becomes the
-    text `failures[name]` and a logged warning.
-    """
+    """Context whose exception becomes `failures[name]` and a logged warning, for by-products such as measurements."""
     try:
         yield
     except Exception as error:
@@ -90,14 +74,14 @@ def noted(failures: dict[str, str], name: str) -> Iterator[None]:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Text to append to an error: "; did you mean ...?" with the known name nearest to `name`; "" if none is near."""
+    """ "; did you mean ...?" with the known name nearest to `name`, to append to an error; "" if none is near."""
     folded = {each.casefold(): each for each in known}
     near = get_close_matches(str(name).casefold(), folded, n=1)
     return f"; did you mean {folded[near[0]]!r}?" if near else ""
 
 
 def check_number(field: str, value: Any, minimum: float, maximum: float = math.inf, *, above: bool = False) -> None:
-    """Raise GalaxyDiTError unless the value is a finite number in [minimum, maximum], with `above` above `minimum`."""
+    """Raise GalaxyDiTError unless a finite number lies in [minimum, maximum], with `above` in (minimum, maximum]."""
     fits = _is_number(value) and minimum <= value <= min(maximum, sys.float_info.max)
     if not fits or (above and value == minimum):
         least = f"above {minimum:g}" if above else f"at least {minimum:g}"

@@ -10,9 +10,7 @@ from typing import Any
 
 @contextmanager
 def naming_errors(path: str | Path, partial: Path | None = None) -> Iterator[None]:
-    """Context manager that puts `path` into an OSError of its block that names no file, as for a full disk, or names
-    the temporary file `partial`.
-    """
+    """Put `path` into an OSError that names no file, as for a full disk, or names the temporary file `partial`."""
     try:
         yield
     except OSError as error:
@@ -23,11 +21,7 @@ def naming_errors(path: str | Path, partial: Path | None = None) -> Iterator[Non
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Context manager that yields a temporary path, where the caller writes the new content of `path`.
-
-    On success, the temporary file replaces `path`; after an exception, the temporary file is removed.
-    The folder of `path` is created if it does not exist.
-    """
+    """Yield a temporary path whose file replaces `path` on success; creates the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     stem = path.stem.encode(errors="surrogateescape")[:200].decode(errors="ignore")  # names have up to 255 bytes
     partial = path.with_name(f".{stem}.{secrets.token_hex(4)}{path.suffix}")
@@ -40,6 +34,6 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write dicts, lists and scalars as JSON, atomically. Raises ValueError for infinities and nan."""
+    """Write JSON atomically. Raises ValueError for infinities and nan."""
     with replacing(path) as partial:
         partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")

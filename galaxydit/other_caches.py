@@ -10,16 +10,14 @@ from galaxydit.errors import GalaxyDiTError
 
 
 class HookedForward(partial):
-    """The forward function of a module with one of the plugin's hooks. Tools that restore it bind it again."""
+    """The forward function of a hooked module; tools that restore it bind it again."""
 
     def __get__(self, *_: Any) -> "HookedForward":
         return self
 
 
 def forward_of_another(module: nn.Module) -> Any | None:
-    """The function that a user or a tool put in the place of the module's `forward`; None for the class's own, compiled
-    or not, under hooks of diffusers, accelerate and the plugin, and in a wrapper that names the plugin's function.
-    """
+    """The function that a user or tool put in place of `forward`; None for hooks of known tools and compiled ones."""
     forward: Any = vars(module).get("forward")
     while hasattr(forward, "_torchdynamo_orig_callable"):
         forward = forward._torchdynamo_orig_callable
@@ -31,10 +29,7 @@ def forward_of_another(module: nn.Module) -> Any | None:
 
 
 def refuse_other_caches(component: str, transformer: nn.Module, *, is_accelerated: bool = False) -> None:
-    """Raise GalaxyDiTError if a cache of diffusers is on the transformer, however the cache was enabled, or if the
-    forward function was replaced, which other caches do: on the class, or on a transformer that is not yet accelerated.
-    `component` names the transformer in the message.
-    """
+    """Raise GalaxyDiTError for a cache of diffusers, or a replaced forward function, which other caches make."""
     kind = type(transformer._cache_config).__name__ if getattr(transformer, "is_cache_enabled", False) else ""
     for registry in _registries(transformer):
         kind = kind or next((type(hook).__name__ for hook in registry.hooks.values() if _is_cache(hook)), "")
@@ -58,7 +53,6 @@ def refuse_other_caches(component: str, transformer: nn.Module, *, is_accelerate
 
 
 def _registries(transformer: nn.Module) -> list[HookRegistry]:
-    """The registries of the transformer and of the modules below it, from diffusers' own list where it keeps one."""
     own = getattr(transformer, "_diffusers_hook", None)
     if own is None:
         return [module._diffusers_hook for module in transformer.modules() if hasattr(module, "_diffusers_hook")]

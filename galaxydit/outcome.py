@@ -17,39 +17,26 @@ PLANNED = (Reason.WARM_UP, Reason.LAST_STEPS, Reason.SCHEDULE, Reason.ABOVE_THRE
 
 @dataclass(frozen=True)
 class VerifiedPsnr:
-    """PSNR in dB against the videos without the plugin, which a calibration measured on its held-out prompts.
-
-    Held-out prompts are prompts that no choice of the calibration used. `mean` is the mean over the prompts, whose
-    number is `prompts`; `low` and `high` are the ends of its 95 % interval, None for a single prompt.
-    """
+    """PSNR in dB against plain videos on a calibration's held-out prompts: mean over `prompts`, 95 % interval."""
 
     mean: float
-    low: float | None
+    low: float | None  # None for a single prompt
     high: float | None
     prompts: int
 
 
 @dataclass(frozen=True)
 class Goal:
-    """The request that a generation has to meet.
+    """The request that a generation has to meet."""
 
-    Attributes:
-        text: the request in words, such as "2x (the default)".
-        speedup: block evaluations without the plugin / with it, as requested or as chosen for `min_psnr`; None where
-            the goal sets no speedup.
-        verified: PSNR that the profile's calibration measured for this goal on held-out prompts; None if it measured
-            none, or measured under other conditions than those of the generation.
-        min_psnr: the PSNR in dB that was asked for; None if the request names none.
-    """
-
-    text: str
-    speedup: float | None = None
-    verified: VerifiedPsnr | None = None
-    min_psnr: float | None = None
+    text: str  # such as "2x (the default)"
+    speedup: float | None = None  # by compute; None if the goal sets none
+    verified: VerifiedPsnr | None = None  # None if unmeasured, or measured under other conditions
+    min_psnr: float | None = None  # dB
 
 
 def headline(report: "Report") -> str:
-    """The first line of every report: the request, the reached speedup, why they differ, and the expected PSNR."""
+    """The first line of a report: the request, the reached speedup, why they differ, and the expected PSNR."""
     asked = "Settings by hand" if report.goal is None else f"Asked for {report.goal.text}"
     fraction = report.compute_fraction
     saved = 1 / fraction if fraction else math.inf
@@ -62,9 +49,7 @@ def headline(report: "Report") -> str:
 
 
 def difference(report: "Report") -> str:
-    """Why a generation missed or exceeded the requested speedup; empty if it reached the speedup within 5 %, if no
-    speedup was requested, and before the first call.
-    """
+    """Why a generation missed or exceeded the requested speedup by more than 5 %, else ""."""
     goal, fraction = report.goal, report.compute_fraction
     if goal is None or goal.speedup is None or not report.calls:
         return ""
@@ -87,8 +72,9 @@ def difference(report: "Report") -> str:
 
 
 def shortfall(report: "Report") -> str:
-    """Warning text if a whole generation missed the requested speedup by more than 5 %, else an empty string; also
-    empty if it was computed in full because of its few steps, which is warned of when it begins.
+    """Warning text if a whole generation missed the requested speedup by more than 5 %, else "".
+
+    Too few steps are warned of when the generation begins.
     """
     goal, fraction, why = report.goal, report.compute_fraction, difference(report)
     if not why or goal is None or goal.speedup is None or fraction * goal.speedup <= 1:
@@ -100,9 +86,7 @@ def shortfall(report: "Report") -> str:
 
 
 def expected_fidelity(report: "Report") -> str:
-    """Clause of the headline: the expected PSNR against the plain video (the video without the plugin), that it is
-    unknown, or that the video is the plain one because every step was computed.
-    """
+    """Clause of the headline: the expected PSNR against the plain video, or why it is unknown."""
     if report.calls and not any(call.reused for call in report.calls):
         return "every step was computed, so the video is the plain one"
     start, goal = "expected PSNR against the plain video:", report.goal

@@ -13,10 +13,7 @@ from galaxydit.families import Family
 
 
 class Place(Enum):
-    """Positions at which proxies are read, in the order of the forward pass.
-
-    The text below each position describes the arguments that the function `Proxy.tensor` receives there.
-    """
+    """Positions at which proxies are read, in the order of the forward pass, with the arguments of `Proxy.tensor`."""
 
     LATENT = "transformer input"
     """`(latent, sigma)`: the transformer's `hidden_states`, and the noise level in [0, 1]."""
@@ -32,37 +29,21 @@ class Place(Enum):
 
 @dataclass(frozen=True)
 class Proxy:
-    """A tensor whose relative change from step to step is measured.
-
-    A family is one kind of transformer (`galaxydit.families.Family`).
-
-    Attributes:
-        name: used in settings and reports.
-        place: where the tensor is read.
-        cost: share of the first block that runs before the proxy is known, in [0, 1]; inside the block it is estimated
-            from the multiply-adds of the parts of Wan's block. A reused step runs this share.
-        source: the published method that used the proxy first, or this project.
-        tensor: function that makes the proxy from the tensors at its place. It must return a new tensor, because CUDA
-            graphs overwrite the model's tensors at the next step.
-        part: for places inside the block, the key in `Family.parts` of the part that is read; None elsewhere.
-        offered: function that says whether a family that has the part offers the proxy.
-        differs_by_sample: False if the proxy is the same for every video; a calibration does not choose it then.
-        needs_block_input: whether `tensor` also gets the first block's input, after the tensors of its place.
-        distance: name of the distance between two steps' tensors, one of `DISTANCES` (`distance_of`).
-        tensor_name: name of the proxy with the same tensor and the L1 distance; by default its own name.
-    """
+    """A tensor whose relative change from step to step is measured."""
 
     name: str
     place: Place
+    # share of the first block that a reused step runs to know the proxy, estimated from multiply-adds of Wan's block
     cost: float
-    source: str
+    source: str  # published method that used it first
+    # must return a new tensor, because CUDA graphs overwrite the model's at the next step
     tensor: Callable[..., Tensor]
-    part: str | None = None
-    offered: Callable[[Family], bool] = lambda family: True
-    differs_by_sample: bool = True
-    needs_block_input: bool = False
-    distance: str = "l1"
-    tensor_name: str = ""
+    part: str | None = None  # key in `Family.parts`, for places inside the block
+    offered: Callable[[Family], bool] = lambda family: True  # whether a family that has the part offers the proxy
+    differs_by_sample: bool = True  # a proxy that is equal for every video is never chosen
+    needs_block_input: bool = False  # `tensor` also gets the first block's input, last
+    distance: str = "l1"  # one of `DISTANCES`
+    tensor_name: str = ""  # name of the proxy with the same tensor and the L1 distance
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tensor_name", self.tensor_name or self.name)
@@ -73,12 +54,10 @@ SPECTRAL_POWER = 3.0
 
 
 def filter_latent(latent: Tensor, sigma: float) -> Tensor:
-    """The part of a noisy latent `(batch, channels, frames, height, width)` that is signal, by a Wiener filter; float32
-    in the same shape.
+    """The signal of a noisy latent `(batch, channels, frames, height, width)` by a Wiener filter, float32.
 
-    For a flow-matching latent x = (1 - sigma) clean + sigma noise, sigma in [0, 1], and a clean spectrum S(f) = f^-3,
-    the best linear estimate of the clean part multiplies each frequency by (1-sigma)^2 S / ((1-sigma)^2 S + sigma^2).
-    Source of the idea and of the power 3: SeaCache, arXiv 2602.18993.
+    For x = (1 - sigma) clean + sigma noise and a clean spectrum S(f) = f^-3, each frequency is multiplied by
+    (1-sigma)^2 S / ((1-sigma)^2 S + sigma^2) (SeaCache, arXiv 2602.18993).
     """
     axes = (-3, -2, -1)
     spectrum = torch.fft.rfftn(latent.float(), dim=axes)
@@ -146,7 +125,6 @@ PROXIES: dict[str, Proxy] = {
 
 
 def proxies_of(family: Family) -> tuple[str, ...]:
-    """Names of the proxies that a family offers."""
     entries = PROXIES.values()
     return tuple(p.name for p in entries if (p.part is None or p.part in family.parts) and p.offered(family))
 
@@ -157,12 +135,10 @@ PIECE = 2**24
 
 
 def relative_l1(current: Tensor, previous: Tensor, group: Any | None = None) -> Tensor:
-    """Relative L1 distance of each row of the batch, `(batch,)`: mean |current - previous| / mean |previous|.
+    """mean |current - previous| / mean |previous| of each row, `(batch,)` in [0, 2] (arXiv 2411.19108, eq. 4).
 
-    The result is limited to [0, 2], because a change from almost zero (the filtered latent at sigma 1) would dominate
-    the sum over steps. The means are taken over all ranks of the process group `group`; None means this process alone.
-    Differences have the tensors' dtype, sums are float32, and both are computed piece by piece, so that no copy of the
-    hidden states is allocated. Source: TeaCache, arXiv 2411.19108, equation 4.
+    Limited, because a change from almost zero (the filtered latent at sigma 1) would dominate the sum over steps. The
+    means are over all ranks of `group`, and taken piece by piece, so that no copy of the hidden states is allocated.
     """
     size = PIECE_ON_CPU if current.device.type == "cpu" else PIECE
     change = scale = torch.zeros(current.shape[0], dtype=torch.float32, device=current.device)
@@ -175,11 +151,9 @@ def relative_l1(current: Tensor, previous: Tensor, group: Any | None = None) -> 
 
 
 def distance_of(proxy: Proxy, current: Tensor, previous: Tensor, group: Any | None = None) -> Tensor:
-    """The distance `proxy.distance` between two tensors `(batch, ...)`, for each row of the batch, `(batch,)`.
+    """Relative L1, relative L2 or 1 - cosine of each row, `(batch,)` in [0, 2], of tensors `(batch, ...)`.
 
-    "l1" is `relative_l1`. "l2" is the root mean square of the change divided by that of `previous`. Both are clamped to
-    [0, 2]. "cosine" is 1 - cosine similarity, in [0, 2]. All are taken over the ranks of the process group `group`;
-    None means this process alone.
+    Over all ranks of the process group `group`.
     """
     if proxy.distance == "l1":
         return relative_l1(current, previous, group)
@@ -194,10 +168,7 @@ def distance_of(proxy: Proxy, current: Tensor, previous: Tensor, group: Any | No
 
 
 def relative_l2(actual: Tensor, predicted: Tensor, group: Any | None = None) -> Tensor:
-    """Root mean square of `actual - predicted` divided by that of `actual`, as a float32 scalar tensor, at least 0.
-
-    Both are taken over all ranks of the process group `group`; None means this process alone.
-    """
+    """|actual - predicted| / |actual| in the L2 norm over all ranks of `group`, a float32 scalar tensor."""
     norms = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in (actual - predicted, actual)]
     change, scale = sum_over(group, torch.stack(norms).square()).sqrt()
     return change / scale.clamp_min(torch.finfo(torch.float32).tiny)

@@ -1,7 +1,4 @@
-"""The report of one generation: what was computed, what was reused, and why.
-
-A sample is one video of the batch. A proxy is a cheap tensor whose change decides about reuse (`galaxydit.proxies`).
-"""
+"""The report of one generation: what was computed, what was reused, and why."""
 
 import json
 import warnings
@@ -23,38 +20,21 @@ COMPUTED, REUSED, SIGNAL = "#1f6f8b", "#f2a541", "#444444"
 
 @dataclass(frozen=True)
 class CallRecord:
-    """One transformer call. Where each sample of a batch has its own decision, one record for each sample of the call.
+    """One transformer call; one for each sample of the call where samples have their own decisions."""
 
-    Attributes:
-        step: index of the step, from 0.
-        sigma: noise level of the step.
-        transformer: component of the pipeline, such as "transformer" or "transformer_2".
-        branch: guidance branch, as the pipeline names it ("cond", "uncond"); "call 0", "call 1" if it names none.
-        reused: whether the call was reused instead of computed.
-        reason: why the call was computed or reused.
-        distance: distance of the proxy since the previous step (`Proxy.distance`); None where it was not measured.
-        accumulated: sum of the distances since the last full step, as the policy counts them; None where `distance` is
-            None.
-        blocks_run: number of blocks that ran; a block that was left half way counts by its share.
-        blocks: number of blocks that run without the plugin.
-        expected_error: expected relative error of the step's prediction; None where it is unknown.
-        sample: index of the sample in the batch; 0 where one decision serves the whole batch.
-        rows: number of batch rows of the call, or of its sample, such as 2 for guidance in one batch.
-    """
-
-    step: int
+    step: int  # from 0
     sigma: float
-    transformer: str
-    branch: str
+    transformer: str  # such as "transformer_2"
+    branch: str  # as the pipeline names it ("cond", "uncond"), else "call 0", "call 1"
     reused: bool
     reason: Reason
-    distance: float | None
-    accumulated: float | None
-    blocks_run: float
-    blocks: int
-    expected_error: float | None = None
-    sample: int = 0
-    rows: int = 1
+    distance: float | None  # of the proxy since the previous step
+    accumulated: float | None  # sum of the distances since the last full step, as the policy counts them
+    blocks_run: float  # a block left half way counts by its share
+    blocks: int  # that run without the plugin
+    expected_error: float | None = None  # relative, of the prediction; None if unknown
+    sample: int = 0  # index in the batch; 0 where one decision serves it
+    rows: int = 1  # of the batch, such as 2 for guidance in one batch
 
 
 @dataclass(frozen=True)
@@ -62,22 +42,16 @@ class Report:
     """One generation: what was computed, what was reused and what it took.
 
     Attributes:
-        config: the settings of the plugin.
-        steps: number of denoising steps that the scheduler plans; `steps_run` of them ran.
+        steps: denoising steps that the scheduler plans; `steps_run` of them ran.
         calls: every transformer call in order.
-        notes: sentences on what the plugin could not do, and on how the generation differs from the conditions under
-            which its profile was calibrated.
+        notes: what the plugin could not do, and how the generation differs from its profile's conditions.
         bytes_held: peak bytes that the plugin kept between calls.
-        denoise_seconds: seconds from the start of the first transformer call to the end of the last call so far; None
-            until a call has ended.
-        end_to_end_seconds: seconds of text encoding before the first transformer call, plus seconds from this call to
-            the end of the VAE's decoding. All text encoding since the previous generation counts, also for other
-            pipelines. None where nothing was decoded after the last step, as with a bare transformer.
-        energy_joules: joules of denoising and from end to end, from the devices' energy counters; None without a
-            counter (`galaxydit.energy.meter_of`).
-        goal: the request of the user, such as a speedup or a PSNR; None if the user passed a `GalaxyDiTConfig`.
-        plain_seconds: `denoise_seconds` of the same generation without the plugin; None unless the user measured it and
-            set it with `dataclasses.replace`.
+        denoise_seconds: from the start of the first transformer call to the end of the last call.
+        end_to_end_seconds: from text encoding, all since the previous generation, to the end of decoding; None without
+            one.
+        energy_joules: None without a counter (`galaxydit.energy.meter_of`).
+        goal: None for a `GalaxyDiTConfig`.
+        plain_seconds: `denoise_seconds` without the plugin, if the user sets it with `dataclasses.replace`.
     """
 
     config: GalaxyDiTConfig
@@ -99,47 +73,36 @@ class Report:
 
     @property
     def compute_fraction(self) -> float:
-        """Number of blocks that ran divided by the number that run without the plugin, over all samples; in [0, 1], and
-        1 before the first call.
-        """
+        """Blocks run / blocks that run without the plugin, over all samples, in [0, 1]; 1 before the first call."""
         return _compute_fraction(self.calls)
 
     @property
     def compute_fractions(self) -> dict[int, float]:
-        """`compute_fraction` (blocks that ran / blocks that run without the plugin) by index of the sample in the
-        batch; only index 0 if one decision served the batch.
-        """
+        """`compute_fraction` by index of the sample; only index 0 if one decision served the batch."""
         samples = sorted({call.sample for call in self.calls})
         return {index: _compute_fraction([call for call in self.calls if call.sample == index]) for index in samples}
 
     @property
     def reused_steps(self) -> int:
-        """Number of steps in which every branch of every sample was reused."""
+        """Steps in which every branch of every sample was reused."""
         computed = {call.step for call in self.calls if not call.reused}
         return self.steps_run - len(computed)
 
     @property
     def computed_steps(self) -> tuple[tuple[int, Reason], ...]:
-        """Pairs of step and reason for the steps in which a call was computed.
-
-        A step occurs several times if its calls were computed for several reasons.
-        """
+        """`(step, reason)` of the steps in which a call was computed, once for each reason."""
         return tuple(dict.fromkeys((call.step, call.reason) for call in self.calls if not call.reused))
 
     @property
     def steps_run(self) -> int:
-        """Number of steps that ran. It is less than `steps` for a video-to-video generation, which may begin in the
-        middle of the schedule, and for a generation that was abandoned or interrupted by another generation.
-        """
+        """Steps that ran; fewer than `steps` for video-to-video, and where the generation was interrupted."""
         return len({call.step for call in self.calls})
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields of the report by name, as plain data for JSON, and two numbers: `compute_fraction` and
-        `reused_steps`.
+        """Plain data for JSON: the fields, `compute_fraction` and `reused_steps`.
 
-        Reasons become their names, NaN and infinities None, other values that JSON lacks text. The
-        entry `["config"]["policy"]` has the fields of the policy, or its "text" if it is no dataclass, and the "name"
-        of its class.
+        NaN and infinities become None; `["config"]["policy"]` has the policy's fields (else "text") and its class's
+        "name".
         """
         data: dict[str, Any] = json.loads(json.dumps(asdict(self), default=_plain), parse_constant=lambda _: None)
         policy = data["config"]["policy"]  # a text where it is no dataclass
@@ -148,13 +111,10 @@ class Report:
         return data | {"compute_fraction": self.compute_fraction, "reused_steps": self.reused_steps}
 
     def save(self, path: str | Path) -> None:
-        """Write `to_dict()` as JSON."""
         Path(path).write_text(json.dumps(self.to_dict(), indent=1), encoding="utf-8")
 
     def __str__(self) -> str:
-        """A few lines: `galaxydit.outcome.headline`, the number of reused steps, seconds, joules and memory, why steps
-        were computed, and the notes.
-        """
+        """`galaxydit.outcome.headline`, what it took, why steps were computed, and the notes."""
         taken = [
             f"{name} {seconds:.2f} s"
             for seconds, name in ((self.denoise_seconds, "denoising"), (self.end_to_end_seconds, "end to end"))
@@ -178,11 +138,7 @@ class Report:
         return "\n".join([*lines, *(f"Note: {note}." for note in (*self.notes, *joules))])
 
     def plot(self, path: str | Path | IO[bytes]) -> None:
-        """Draw the decisions over the steps to an image file, which is given by its path or as an open binary file.
-
-        Each branch of each sample has a row of cells, dark where the call was computed and light where it was reused.
-        If distances were measured, a curve below shows `accumulated`, the proxy's distance since the last full step.
-        """
+        """Draw each branch's calls, dark if computed, and the proxy's `accumulated` distance to an image file."""
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
 

@@ -32,31 +32,10 @@ GOALS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of `galaxydit.accelerate` that choose full steps, which are the steps computed in full.
+    """The arguments of `galaxydit.accelerate` that choose full steps, checked.
 
-    The goal is `speedup`, `max_error`, both of them, `threshold`, `min_psnr` or `quality`; the others are None. A proxy
-    is a cheap tensor whose change shows how much the transformer's output is about to change.
-
-    Attributes:
-        speedup: number of blocks that run without the plugin divided by the number that run with it, at least 1; 2.0 if
-            no goal is given.
-        policy: "schedule" computes planned steps, "proxy" reuses while the proxy has moved less than a calibrated
-            threshold, "auto" takes the policy that did better when the profile was verified on held-out prompts.
-        max_error: largest expected relative error of a reused step, at least 0.
-        threshold: steps are reused while the summed distance of the proxy is below this number (arXiv 2512.03451), at
-            least 0.
-        min_psnr: PSNR against the video without the plugin, in dB, from 1 to 100. The plugin takes the largest verified
-            speedup at which the lower end of the 95 % interval over prompts is at least `min_psnr`.
-        quality: "lossless" (every step is computed), or a word for a speedup: "high" (1.5), "balanced" (2.0) or "fast"
-            (3.0).
-        profile: a `Profile`, the name of a shipped profile, or the path of a file; by default the shipped profile of
-            the model.
-        proxy: name of the proxy that is read, one of `galaxydit.PROXIES`; by default that of the profile if it was
-            measured, else the best documented proxy of the model's family.
-        warmup: share of first steps that are always computed, in [0, 1]. By default 0.2 for `threshold`, and for
-            `max_error` alone; for a speedup the profile's, or, without a profile, the smaller of 0.2 and 0.4 / speedup.
-
-    Raises GalaxyDiTError for a value out of range, and for two arguments that contradict each other.
+    At most one goal is given, or `speedup` and `max_error` together. Raises GalaxyDiTError for a value out of range,
+    and for arguments that contradict each other.
     """
 
     speedup: float | None = None
@@ -93,9 +72,7 @@ class Request:
 
     @property
     def planned_speedup(self) -> float | None:
-        """The speedup for which full steps are planned: `speedup`, or the speedup of `quality`; 2.0 if no goal is
-        given; None if the only goal is `max_error`, `threshold` or `min_psnr`.
-        """
+        """The speedup to plan for, 2.0 without a goal; None for `max_error` alone, `threshold` and `min_psnr`."""
         if self.quality is not None:
             return QUALITIES[self.quality]
         others = (self.max_error, self.threshold, self.min_psnr)
@@ -103,9 +80,7 @@ class Request:
 
     @property
     def spares_short(self) -> bool:
-        """Whether a generation with too few steps for its profile (`galaxydit.profiles.conditions.fewest_steps`) is
-        computed in full. True if neither `speedup` nor `max_error` is given, because quality then goes before speed.
-        """
+        """Whether a generation with too few steps for its profile is computed in full, as by default."""
         return self.speedup is None and self.max_error is None
 
     def __str__(self) -> str:

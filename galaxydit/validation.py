@@ -13,9 +13,8 @@ CURE = "calibrate again, or restore the file"
 def parse(kind: Any, data: Any, path: str = "profile", cure: str = CURE) -> Any:
     """`data` as a value of type `kind`, usually a dataclass.
 
-    Raises GalaxyDiTError for an unknown or missing key, a value of another type, and a number that is not finite. The
-    message names the first wrong place, as a path that begins with `path`, its value, what is expected, and `cure`, the
-    text that says what to do.
+    Raises GalaxyDiTError with the first wrong place, whose path begins with `path`, its value, what is expected and
+    `cure`.
     """
     from pydantic import ValidationError
 
