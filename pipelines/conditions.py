@@ -20,11 +20,9 @@ SAMPLED = 1024  # values of each tensor
 
 
 def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
-    """The conditions that determine a pipeline's videos besides prompts and seeds, as plain data for JSON.
+    """Everything but prompts and seeds that determines a pipeline's videos, for JSON.
 
-    The keys are "pipeline" (its class), "config" (its configuration), "transformers" (configuration, dtype and hashed
-    adapters by component), "weights" and "configs" (hashes of weights and configuration by component), "scheduler" (its
-    configuration) and "settings" (`settings` as a dictionary).
+    "transformers", "weights" and "configs" (hashes) are by component.
     """
     modules = {name: part for name, part in pipe.components.items() if isinstance(part, nn.Module)}
     configs = {name: getattr(part, "config", None) or _tokens_of(part) for name, part in pipe.components.items()}
@@ -47,10 +45,9 @@ def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict
 
 
 def hash_weights(module: nn.Module) -> str:
-    """First 16 digits of a SHA-256 of evenly spaced values of every parameter, adapters included.
+    """16 digits of a SHA-256 of evenly spaced values of all readable parameters, adapters included.
 
-    Parameters whose values cannot be read are left out. Equal parameters count once and without their names, because
-    offloading turns tied parameters into separate ones.
+    Equal parameters count once and without names, because offloading separates tied ones.
     """
     hashes = set()
     for name, parameter in module.named_parameters():
@@ -65,21 +62,12 @@ def hash_weights(module: nn.Module) -> str:
 
 
 def _tokens_of(part: Any) -> dict[str, Any]:
-    """State of a tokenizer: the entries of its tokenizer.json, such as "model" and "added_tokens", by name; empty for
-    any other component.
-
-    "padding" and "truncation" are left out, because they are those of the tokenizer's last call.
-    """
+    """A tokenizer.json without "padding" and "truncation", those of the last call; empty for other components."""
     backend = getattr(part, "backend_tokenizer", None)
     content = {} if backend is None else json.loads(backend.to_str())
     return {name: value for name, value in content.items() if name not in ("padding", "truncation")}
 
 
 def _plain(config: Any) -> dict[str, str]:
-    """The entries of a component's configuration by name, each value as text.
-
-    Entries whose names begin with "_" or "transformers_version" are left out. `config` is a mapping, or a configuration
-    of transformers with `to_dict`.
-    """
     values = config if isinstance(config, Mapping) else getattr(config, "to_dict", dict)()
     return {name: str(value) for name, value in values.items() if not name.startswith(("_", "transformers_version"))}

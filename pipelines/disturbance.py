@@ -1,8 +1,6 @@
 """Judge whether other work slowed some of the timed generations, so that their seconds must not be compared.
 
-The way of a generation is "plain", or the name of what made it faster. Generations of one way do equal work for equal
-compute, so their seconds / compute fraction differ by noise alone. Plain generations lie before, between and after the
-others, so load that begins or ends in between shows in them.
+Generations of one way do equal work for equal compute, so their seconds / compute fraction differ by noise alone.
 """
 
 import math
@@ -20,27 +18,18 @@ LOAD = 1.5  # processes that want to run, for each core; one generation alone ca
 
 @dataclass(frozen=True)
 class Timed:
-    """A timed generation.
+    """A timed generation."""
 
-    Attributes:
-        way: `PLAIN` without acceleration, also in fewer steps; else a name, equal for equal settings.
-        seconds: of denoising.
-        compute_fraction: compute / compute of a plain generation in all steps; None if unknown.
-        load: `load_per_core` at its end; None if unknown.
-        shared: whether other work on the device is known.
-        place: device and machine; seconds of several places are not compared.
-    """
-
-    way: str
-    seconds: float
-    compute_fraction: float | None
-    load: float | None = None
-    shared: bool = False
-    place: str = ""
+    way: str  # `PLAIN`, also in fewer steps; else a name, equal for equal settings
+    seconds: float  # of denoising
+    compute_fraction: float | None  # of all plain steps; None if unknown
+    load: float | None = None  # `load_per_core` at its end
+    shared: bool = False  # other work on the device is known
+    place: str = ""  # device and machine; seconds of several places are not compared
 
 
 def load_per_core() -> float | None:
-    """Processes that want to run, mean over the last minute, for each core; None where the system does not tell it."""
+    """Processes that want to run, mean over the last minute, for each core; None where the system does not tell."""
     try:
         return os.getloadavg()[0] / (os.cpu_count() or 1)
     except (AttributeError, OSError):
@@ -48,7 +37,7 @@ def load_per_core() -> float | None:
 
 
 def disturbance(timed: Sequence[Timed]) -> str:
-    """Why the seconds of these generations must not be compared; empty if nothing shows that other work slowed them."""
+    """Why the seconds of these generations must not be compared; empty if nothing shows other work."""
     reasons, noise = [], []
     for place in sorted({each.place for each in timed}):
         costs: dict[str, list[float]] = {}
@@ -76,5 +65,5 @@ def disturbance(timed: Sequence[Timed]) -> str:
 
 
 def marked(speedup: str, disturbed: str) -> str:
-    """The text of a speedup in seconds; in brackets and with "disturbed" if `disturbed` is not empty."""
+    """A speedup in seconds, in brackets and with "disturbed" if `disturbed` is not empty."""
     return f"({speedup}{DISTURBED})" if disturbed and any(map(str.isdigit, speedup)) else speedup

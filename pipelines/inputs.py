@@ -1,8 +1,4 @@
-"""Inputs of a generation, written as one prompt.
-
-A prompt is a plain text, or a JSON object whose keys are arguments of the pipeline and whose values are the text and
-the paths of images and videos, such as `EXAMPLE`.
-"""
+"""Inputs of a generation, written as one prompt: a plain text, or a JSON object such as `EXAMPLE`."""
 
 import hashlib
 import inspect
@@ -28,11 +24,9 @@ EXAMPLE = '{"prompt": "a cat walks", "image": "cat.png"}'
 
 
 def parse_inputs(prompt: str) -> dict[str, Any]:
-    """The text (key "prompt") and the file paths of a prompt, with the pipeline's arguments as keys; the value of
-    "reference_images" is a list of paths. Loads no torch.
+    """The pipeline's arguments in a prompt: its text, and paths of images and videos. Loads no torch.
 
-    Raises GalaxyDiTError for damaged JSON, for a JSON object that lacks the key "prompt" or has keys or values that are
-    not allowed, and for a path that is no file.
+    Raises GalaxyDiTError for damaged JSON, keys or values that are not allowed, and a path that is no file.
     """
     if not prompt.lstrip().startswith("{"):
         return {"prompt": prompt}
@@ -52,18 +46,13 @@ def parse_inputs(prompt: str) -> dict[str, Any]:
 
 
 def hash_files(prompt: str) -> dict[str, str]:
-    """SHA-256 (hexadecimal) of each file that a prompt names, with the paths as keys; empty if it names no file.
-
-    Raises GalaxyDiTError as `parse_inputs` does, and OSError for a file that cannot be read.
-    """
+    """SHA-256 of each file that a prompt names, by path. Raises as `parse_inputs`, and OSError."""
     paths = dict.fromkeys(path for _, path in _paths(parse_inputs(prompt)))
     return {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
 
 
 def verify_files(prompts: Iterable[str], hashes: Mapping[str, str]) -> None:
-    """Raise GalaxyDiTError if a file that a prompt names differs from its SHA-256 in `hashes`, which `hash_files` made
-    where the prompt was read; raises as `hash_files` does.
-    """
+    """Raise GalaxyDiTError if a file of the prompts differs from its hash of `hash_files`; raises as that, too."""
     for prompt in prompts:
         for path, digest in hash_files(prompt).items():
             if digest != hashes.get(path):
@@ -72,11 +61,9 @@ def verify_files(prompts: Iterable[str], hashes: Mapping[str, str]) -> None:
 
 
 def read_inputs(prompt: str) -> dict[str, Any]:
-    """Arguments for the call of a pipeline: `prompt`, and the images and videos that the prompt names.
+    """Arguments for a pipeline's call, with upright PIL images in RGB; videos and `reference_images` are lists of them.
 
-    Images are PIL images in RGB, upright by their metadata; videos and `reference_images` (of VACE) are lists of them.
-
-    Raises GalaxyDiTError as `parse_inputs` does, and for a file that cannot be read.
+    Raises GalaxyDiTError as `parse_inputs`, and for a file that cannot be read.
     """
     inputs = parse_inputs(prompt)
     for name, value in inputs.items():
@@ -86,11 +73,7 @@ def read_inputs(prompt: str) -> dict[str, Any]:
 
 
 def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:
-    """Raise ValueError unless the pipeline takes all of `inputs`, its arguments by name, and they hold the images and
-    videos that it requires.
-
-    The pipeline must also take `generator` and `callback_on_step_end`.
-    """
+    """Raise ValueError unless the pipeline takes all `inputs`, a generator and a callback, and needs no others."""
     parameters, kind = inspect.signature(type(pipe).__call__).parameters, type(pipe).__name__
     for name in (*IMAGES, *VIDEOS):
         if name in parameters and parameters[name].default is inspect.Parameter.empty and name not in inputs:
@@ -105,7 +88,6 @@ def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:
 
 
 def _paths(inputs: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """For each file in the result of `parse_inputs`: the argument that it is for, and its path."""
     for name, value in inputs.items():
         if name != "prompt":
             yield from ((name, path) for path in (value if name == IMAGE_LIST else [value]))

@@ -9,11 +9,7 @@ from typing import Any
 
 @contextmanager
 def heeding_interrupts() -> Iterator[None]:
-    """A context that raises KeyboardInterrupt if an interrupt came within it, whatever a library made of the interrupt.
-
-    Interrupts are SIGINT and SIGTERM where Python handles them. Outside the main thread, which alone receives signals,
-    the context does nothing.
-    """
+    """Raise KeyboardInterrupt after SIGINT or SIGTERM, whatever a library made of it; only in the main thread."""
     came: list[int] = []
     signals = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
     before: dict[int, Any] = {each: handler for each in signals if callable(handler := signal.getsignal(each))}

@@ -33,24 +33,20 @@ def load_pipeline(
     revision: str | None = None,
     offload: Offload = "none",
 ) -> DiffusionPipeline:
-    """An ordinary diffusers pipeline, not yet accelerated by galaxydit, ready to call.
+    """An ordinary diffusers pipeline, not yet accelerated, ready to call.
 
-    name_or_path: "wan-tiny" (in this package), one of `galaxydit.pipelines.published_models.CHECKPOINTS` such as
-        "wan2.1-t2v-1.3b", a folder with a model_index.json, or a hub id such as "Wan-AI/Wan2.1-T2V-1.3B-Diffusers".
-        A published model gets the flow shift that its authors recommend; `recommended_settings(pipe)` has the rest.
-        The call of "wan-tiny" needs these settings, because `WanPipeline` itself defaults to 81 frames of 832x480.
-    dtype: of all components that `CHECKPOINTS` does not list by name; by default the "default" dtype that `CHECKPOINTS`
-        has for this model, else bfloat16. The autoencoder of Wan stays in float32, as its authors advise.
-    device: by default the GPU if there is one.
-    revision: a branch, tag or commit on the hub; by default that of `CHECKPOINTS`, else the main branch.
-    offload: for small GPUs. Every value but "none" keeps the weights in CPU memory: "model" moves one component at a
-        time to the device, "group" a few layers ahead of their use, "sequential" each layer for itself (least memory,
-        slowest).
+    Args:
+        name_or_path: "wan-tiny", one of `published_models.CHECKPOINTS` (with its authors' flow shift), a folder with a
+            model_index.json, or a hub id. `recommended_settings(pipe)` are for the call.
+        dtype: of all components that `CHECKPOINTS` does not list by name; by default the model's own, else bfloat16.
+            The autoencoder of Wan stays in float32, as its authors advise.
+        device: by default the GPU if there is one.
+        revision: a branch, tag or commit on the hub.
+        offload: keeps weights in CPU memory but for one component ("model"), a few layers ("group") or each layer
+            ("sequential": least memory, slowest).
 
-    Raises GalaxyDiTError for an unknown `offload`, for a name that is none of the above, for a model that diffusers
-    cannot load or that does not fit into memory, and for a configuration that names an attention kernel of the hub;
-    FileNotFoundError for a folder without a model_index.json or a model that is not on the hub; ConnectionError if the
-    hub cannot be reached.
+    Raises GalaxyDiTError for a model that does not load or fit, or names an attention kernel of the hub;
+    FileNotFoundError for one that is not there; ConnectionError without the hub.
     """
     check_choice("offload", offload, get_args(Offload))
     name = str(name_or_path)
@@ -98,7 +94,7 @@ def load_pipeline(
 
 
 def _download(source: str, revision: str | None) -> Path:
-    """Download a hub model, and return its local folder; weights in fp16 only where the hub has no others."""
+    """The local folder of a hub model; weights in fp16 only where the hub has no others."""
     folder = Path(DiffusionPipeline.download(source, revision=revision))
     if any(any(folder.glob(f"*/*{suffix}")) for suffix in WEIGHTS):
         return folder
@@ -106,10 +102,7 @@ def _download(source: str, revision: str | None) -> Path:
 
 
 def _variant(folder: Path) -> str | None:
-    """The variant, such as "fp16", in which alone `folder` has the weights of a component; None if it has plain ones.
-
-    A variant stands in the names of files, as in "model.fp16.safetensors" and "model.fp16-00001-of-00002.safetensors".
-    """
+    """The variant, such as "fp16" in "model.fp16-00001-of-00002.safetensors", that alone a component has; else None."""
     for component in sorted(path for path in folder.iterdir() if path.is_dir()):
         names = [path.name.split(".") for path in component.iterdir() if path.suffix in WEIGHTS]
         variants = {parts[1].partition("-")[0] if len(parts) > 2 else "" for parts in names}
@@ -136,9 +129,7 @@ def _place(pipe: DiffusionPipeline, device: torch.device, offload: Offload) -> N
 
 
 def _refuse_hub_kernels(folder: Path) -> None:
-    """Raise GalaxyDiTError if the config.json of a component of the pipeline in `folder` names an attention kernel of
-    the hub, such as "someone/kernels", because transformers would fetch the kernel and run its code.
-    """
+    """Raise GalaxyDiTError for an attention kernel of the hub, whose code transformers would fetch and run."""
     for path in sorted(folder.glob("*/config.json")):
         for name, value in _texts(json.loads(path.read_text(encoding="utf-8"))):
             if "attn_implementation" in name and "/" in value:
@@ -151,10 +142,7 @@ def _refuse_hub_kernels(folder: Path) -> None:
 
 
 def _texts(data: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """For each text in a JSON value: the keys that lead to it, such as ".text_config.model_type", and the text.
-
-    `name` is put before the keys.
-    """
+    """The texts in a JSON value, each after its keys, such as ".text_config.model_type"."""
     if isinstance(data, dict):
         for key, value in data.items():
             yield from _texts(value, f"{name}.{key}")
@@ -166,11 +154,7 @@ def _texts(data: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _download_index(name: str, revision: str | None) -> Path:
-    """Download model_index.json of a hub model, and return its local path.
-
-    It is fetched before the model, because diffusers reports an unreachable hub as a missing file. Raises
-    FileNotFoundError if the hub does not have it, and ConnectionError if the hub cannot be reached.
-    """
+    """A hub model's model_index.json, fetched first, because diffusers calls an unreachable hub a missing file."""
     try:
         return Path(hf_hub_download(name, INDEX, revision=revision))
     except RepositoryNotFoundError as error:

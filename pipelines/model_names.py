@@ -1,6 +1,4 @@
-"""Names of models: the embedded model (wan-tiny, in this package), a published model (in `CHECKPOINTS`), a
-folder, or a Hugging Face hub id. Loads no torch.
-"""
+"""Names of models: embedded (wan-tiny), published (`CHECKPOINTS`), a folder, or a hub id. Loads no torch."""
 
 import json
 import re
@@ -15,10 +13,9 @@ SINGLE_FILES = (".safetensors", ".gguf", ".ckpt", ".bin", ".pt", ".pth")
 
 
 def local_folder(name: str) -> Path | None:
-    """The folder of the embedded or a local model; None for a published model or a hub id. Never asks the hub.
+    """The folder of an embedded or local model; None for a published model or a hub id. Never asks the hub.
 
-    Raises GalaxyDiTError for any other name and for a folder whose model_index.json is damaged or names a component
-    without a subfolder, and FileNotFoundError for a folder without a model_index.json.
+    Raises GalaxyDiTError for other names and damaged folders, FileNotFoundError for one without a model_index.json.
     """
     if name in EMBEDDED:
         folder, what = EMBEDDED[name], f"the weights of {name}, which belong to this package"

@@ -12,15 +12,10 @@ HIGHEST_PSNR = 120.0  # dB; stands for equal videos, because JSON has no infinit
 
 
 def psnr(video: NDArray[Any], reference: NDArray[Any]) -> float:
-    """PSNR in dB: 10 log10(1 / MSE), at least 0 and at most 120, which stands for equal videos.
+    """10 log10(1 / MSE) of equal shapes in [0, 1], in dB, from 0 to 120, which stands for equal videos.
 
-    The mean squared error is taken in float64 over the whole video, so a few perfect frames cannot hide bad ones.
-
-    Args:
-        video, reference: arrays of equal shape with values in [0, 1], `(frames, height, width, 3)`.
-
-    Raises:
-        GalaxyDiTError: the shapes differ, or a video holds NaN or infinities.
+    MSE in float64 over the whole video, so perfect frames cannot hide bad ones. Raises GalaxyDiTError for unequal
+    shapes and for NaN or infinities.
     """
     if video.shape != reference.shape:
         raise refusal("shapes", (video.shape, reference.shape), "equal ones", "trim or resize one video")
@@ -31,7 +26,7 @@ def psnr(video: NDArray[Any], reference: NDArray[Any]) -> float:
 
 
 def nan_error(name: str) -> GalaxyDiTError:
-    """The error for a video that holds NaN; its message calls the video `name`."""
+    """The error for a video `name` that holds NaN."""
     return GalaxyDiTError(
         f"{name} with NaN is not allowed: expected numbers; generate again in a wider dtype, such as float32, or with "
         "less guidance, because the model or its decoder has overflowed"

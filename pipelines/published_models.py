@@ -22,20 +22,11 @@ LTX_NEGATIVE = "worst quality, inconsistent motion, blurry, jittery, distorted"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A published model and how its authors run it.
-
-    Attributes:
-        hub_id: its repository on the Hugging Face hub.
-        settings: the authors' settings of a generation. With a `flow_shift`, `load_pipeline` gives the pipeline a
-            UniPCMultistepScheduler with this shift; None keeps the repository's own scheduler.
-        dtypes: names of dtypes, such as "float16", by component. The key "default" is for all other components;
-            without this key they have bfloat16.
-        revision: the branch, tag or commit that is loaded by default; None for the main branch.
-    """
+    """A published model and how its authors run it."""
 
     hub_id: str
-    settings: GenerationSettings
-    dtypes: Mapping[str, str] = field(default_factory=dict)
+    settings: GenerationSettings  # with a `flow_shift`, `load_pipeline` makes the scheduler a UniPCMultistepScheduler
+    dtypes: Mapping[str, str] = field(default_factory=dict)  # by component; "default" for the others, else bfloat16
     revision: str | None = None
 
 
@@ -91,12 +82,9 @@ wan/configs; the others, their pages, examples and defaults in diffusers 0.42.
 
 
 def recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
-    """Settings that the model's authors recommend; without a flow shift if the pipeline's scheduler takes none, and
-    without a size if an image or a video determines it (`sizes.fit_size`).
+    """Settings that the model's authors recommend, else the defaults of its `__call__`.
 
-    A model of `CHECKPOINTS` is recognised by its hub id; a WanPipeline also by `expand_timesteps`, `boundary_ratio` and
-    its number of layers, so that local copies and fine-tunes are recognised. Any other pipeline gets the defaults of
-    its own `__call__`.
+    Without a size where an image or video determines it. Local copies of Wan are recognised by their configuration.
     """
     from galaxydit.pipelines.sizes import has_one_size, takes_images
 

@@ -16,23 +16,17 @@ messages could print either order.
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """Settings of a generation: everything but the prompt and the seed; None leaves the choice to the pipeline,
-    or to an image or a video from which it starts (`sizes.fit_size`).
-
-    `steps` is the pipeline's `num_inference_steps`. `guidance_scale_2` belongs to the second, low-noise transformer of
-    Wan2.2. `flow_shift` is that of the scheduler: larger values spend more steps at high noise. `fps` is the frame rate
-    of the video file, in frames per second.
-    """
+    """Everything but the prompt and the seed; None leaves the choice to the pipeline or an input (`sizes.fit_size`)."""
 
     height: int | None = None  # pixels
     width: int | None = None  # pixels
     num_frames: int | None = None
-    steps: int | None = None
+    steps: int | None = None  # `num_inference_steps`
     guidance_scale: float | None = None
-    guidance_scale_2: float | None = None
-    flow_shift: float | None = None
+    guidance_scale_2: float | None = None  # of the second, low-noise transformer of Wan2.2
+    flow_shift: float | None = None  # larger values spend more steps at high noise
     negative_prompt: str | None = None
-    fps: float = 16.0
+    fps: float = 16.0  # of the video file
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -9,14 +9,10 @@ from galaxydit.pipelines.runs.run import Rank
 
 
 def share_video(pipe: DiffusionPipeline, rank: Rank) -> None:
-    """Split the tokens of every transformer among `rank.size` processes, by Ulysses' exchange of heads
-    (arXiv 2309.14509). Nothing happens for a single process.
+    """Split the tokens of every transformer among `rank.size` processes, by Ulysses (arXiv 2309.14509).
 
-    Each of these processes calls this function with its own pipeline. torch's environment variables for distributed
-    processes, such as MASTER_ADDR, must be set, so that the processes find each other.
-
-    Raises ValueError if diffusers has no plan (`_cp_plan`) for splitting a model. If `rank.size` does not divide the
-    number of heads or tokens, this function succeeds and calls of the transformer fail.
+    Each process calls this, with torch's variables such as MASTER_ADDR set. Raises ValueError without a plan of
+    diffusers (`_cp_plan`); sizes that do not divide heads or tokens fail only in calls of the transformer.
     """
     if rank.size == 1:
         return

@@ -18,11 +18,10 @@ from galaxydit.profiles.fingerprint import plain_config
 def fit_size(
     pipe: DiffusionPipeline, inputs: dict[str, Any], settings: GenerationSettings, recommended: GenerationSettings
 ) -> GenerationSettings:
-    """The settings with the size of the video, and a warning for each input that this size stretches.
+    """The settings with the size of the video, and a warning for each input that it stretches.
 
-    A video keeps the aspect ratio of the first image or video in `inputs`, unless height and width are both given or
-    the model has one size: its sides are multiples of the model's, and its area is at most the recommended one, as in
-    diffusers' examples of Wan image-to-video. Without such an input, the missing sides are the recommended ones.
+    The first input keeps its aspect ratio, unless both sides are given or the model has one size; sides are multiples
+    of the model's, and the area is at most the recommended one, as in diffusers' examples of Wan.
     """
     shown = [(name, _size_of(inputs[name])) for name in (*IMAGES, *VIDEOS) if name in inputs]
     height, width = settings.height or recommended.height, settings.width or recommended.width
@@ -52,10 +51,7 @@ def fit_size(
 
 
 def resize_videos(pipe: DiffusionPipeline, inputs: dict[str, Any], settings: GenerationSettings) -> dict[str, Any]:
-    """The inputs, for VACE with the videos in the size of `settings`; other pipelines resize them.
-
-    VACE only shrinks a video, by a rule of its own, and pads its tokens if that gives another size than the result's.
-    """
+    """The inputs, for VACE resized to `settings`, because it would only shrink them and pad its tokens."""
     size = settings.width, settings.height
     if IMAGE_LIST not in signature(type(pipe).__call__).parameters or None in size:
         return inputs
@@ -63,7 +59,7 @@ def resize_videos(pipe: DiffusionPipeline, inputs: dict[str, Any], settings: Gen
 
 
 def takes_images(pipe: DiffusionPipeline) -> bool:
-    """Whether the pipeline takes an image or a video, and a height and a width."""
+    """Whether the pipeline takes an image or a video, and a size."""
     taken = signature(type(pipe).__call__).parameters.keys()
     return {"height", "width"} <= taken and not taken.isdisjoint((*IMAGES, *VIDEOS))
 
@@ -74,7 +70,7 @@ def has_one_size(pipe: DiffusionPipeline) -> bool:
 
 
 def _modulus(pipe: DiffusionPipeline) -> int:
-    """The number that divides height and width: of 16, which pipelines ask for, and the pixels of a token."""
+    """Divisor of height and width: of 16, which pipelines ask for, and the pixels of a token."""
     patch: Any = plain_config(next(iter(transformers_of(pipe).values()))).get("patch_size") or 1
     processor = getattr(pipe, "video_processor", None)
     pixels = 8 if processor is None else processor.config.vae_scale_factor
@@ -82,6 +78,6 @@ def _modulus(pipe: DiffusionPipeline) -> int:
 
 
 def _size_of(value: Any) -> tuple[int, int]:
-    """Width and height of an image, or of the first image in a list."""
+    """Width and height of an image, or of the first in a list."""
     size: tuple[int, int] = (value[0] if isinstance(value, list) else value).size
     return size

@@ -14,10 +14,7 @@ AAC_RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 1200
 
 
 def sound_of(pipe: DiffusionPipeline, output: Any) -> Sound | None:
-    """The sound in the output of a pipeline for one prompt, None without sound; warns of sound that is not understood.
-
-    LTX-2 names the rate in the configuration of its vocoder, Kandinsky 6 as `audio_sample_rate`.
-    """
+    """The sound in the output for one prompt, None without; warns of sound that is not understood."""
     found = next((each for name in ("audio", "sound") if (each := getattr(output, name, None)) is not None), None)
     if found is None:
         return None

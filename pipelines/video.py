@@ -1,8 +1,4 @@
-"""Videos as arrays: checked, converted, written to files, read back, and put side by side.
-
-Frames are `(frames, height, width, 3)` in RGB, either uint8 or floats in [0, 1]. An argument `name` is the word for
-the frames in error messages.
-"""
+"""Videos as arrays `(frames, height, width, 3)` in RGB, uint8 or floats in [0, 1], and as files."""
 
 import hashlib
 import math
@@ -34,14 +30,14 @@ LAYOUTS = {1: "mono", 2: "stereo"}
 
 @dataclass(frozen=True, eq=False)
 class Sound:
-    """The sound of a video: `samples`, `(channels, samples)` float32 in [-1, 1], mono or stereo, at `rate` Hz."""
+    """The sound of a video: samples `(channels, samples)` in [-1, 1], mono or stereo, at `rate` Hz."""
 
     samples: NDArray[np.float32]
     rate: int
 
 
 def check_frames(frames: NDArray[Any], name: str = "frames") -> None:
-    """Raise GalaxyDiTError if `frames` is not a video as described at the top of this module."""
+    """Raise GalaxyDiTError, with `name`, unless frames are `(frames, height, width, 3)` uint8 or floats in [0, 1]."""
     if frames.ndim != 4 or frames.shape[-1] != 3 or 0 in frames.shape:
         raise refusal(f"{name}.shape", frames.shape, "(frames, height, width, 3)", "pass one RGB video")
     if frames.dtype == np.uint8:
@@ -56,7 +52,6 @@ def check_frames(frames: NDArray[Any], name: str = "frames") -> None:
 
 
 def to_float(frames: NDArray[Any], name: str = "frames") -> NDArray[np.float32]:
-    """The same video as float32 in [0, 1]."""
     check_frames(frames, name)
     if frames.dtype == np.uint8:
         return frames.astype(np.float32) / np.float32(255)
@@ -64,20 +59,19 @@ def to_float(frames: NDArray[Any], name: str = "frames") -> NDArray[np.float32]:
 
 
 def to_uint8(frames: NDArray[Any], name: str = "frames") -> NDArray[np.uint8]:
-    """The same video as uint8, rounded to the nearest level."""
     check_frames(frames, name)
     return frames if frames.dtype == np.uint8 else np.rint(frames * 255).astype(np.uint8)
 
 
 def enlarge(frames: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
-    """Each pixel repeated `scale` times in height and width, so that small videos can be looked at."""
+    """Each pixel repeated `scale` times in height and width."""
     if scale < 1:
         raise refusal("scale", scale, "a whole number of at least 1", "pass 1 to keep the size")
     return frames.repeat(scale, axis=1).repeat(scale, axis=2)
 
 
 def display_scale(frames: NDArray[Any]) -> int:
-    """The largest whole `scale` for `enlarge` that keeps a video within 256 pixels of height; 1 for a higher video."""
+    """The largest `scale` for `enlarge` that keeps 256 pixels of height, at least 1."""
     return max(1, 256 // frames.shape[1])
 
 
@@ -90,11 +84,10 @@ def save_video(
     scale: int = 1,
     sound: Sound | None = None,
 ) -> None:
-    """Write an mp4 file, creating its folder. Equal frames give equal bytes.
+    """Write an mp4 file, creating its folder; equal frames give equal bytes.
 
-    The default, H.264 with yuv420p in BT.709, plays in browsers and loses a little. `lossless` keeps every uint8 level
-    of RGB exactly, for measuring; many players cannot show it. `scale` enlarges by pixel repetition; `sound` is written
-    as AAC. Raises GalaxyDiTError for frames, a file ending, a rate or a size that cannot be written.
+    The default, H.264 with yuv420p in BT.709, plays in browsers; `lossless` keeps every RGB level, and few players show
+    it. `scale` repeats pixels. Raises GalaxyDiTError for frames, an ending, a rate or a size that cannot be written.
     """
     path = Path(path)
     if path.suffix != ".mp4":
@@ -131,19 +124,19 @@ def save_video(
 
 
 def _tag_colours(codec: Any, lossless: bool) -> None:
-    """Tag the colours as BT.709, or RGB as sRGB, because players guess the matrix of untagged videos by their size."""
+    """Tag BT.709, or sRGB for RGB, because players guess the matrix of untagged videos by their size."""
     codec.color_primaries, codec.color_trc = BT709, SRGB if lossless else BT709
     if not lossless:
         codec.colorspace, codec.color_range = BT709, LIMITED_RANGE
 
 
 def _address(path: str | Path) -> str:
-    """The path for FFmpeg, which would otherwise read a name with a colon as the address of a protocol."""
+    """The path for FFmpeg, which reads a name with a colon as a protocol's address."""
     return f"file:{path}"
 
 
 def encode_video(frames: NDArray[Any], fps: float, *, lossless: bool = False, sound: Sound | None = None) -> bytes:
-    """The mp4 file that `save_video` writes, as bytes. If the temporary folder is full, the OSError names it."""
+    """The bytes of `save_video`; an OSError of a full temporary folder names it."""
     try:
         with TemporaryDirectory() as folder:
             path = Path(folder, "video.mp4")
@@ -156,18 +149,14 @@ def encode_video(frames: NDArray[Any], fps: float, *, lossless: bool = False, so
 
 
 def hash_frames(frames: NDArray[np.float32]) -> str:
-    """SHA-256 of decoded frames `(frames, height, width, 3)`: of their shape and their float32 values, bit for bit."""
+    """SHA-256 of the shape and the float32 values of frames, bit for bit."""
     digest = hashlib.sha256(repr(tuple(frames.shape)).encode())
     digest.update(np.ascontiguousarray(frames, dtype="<f4").data)
     return digest.hexdigest()
 
 
 def load_video(path: str | Path) -> NDArray[np.uint8]:
-    """All frames of a video file as players show them, `(frames, height, width, 3)` uint8.
-
-    They are turned by the display matrix, and pixels that are not square are widened. Raises GalaxyDiTError if there is
-    no such file, or if it holds no video.
-    """
+    """All frames as players show them, turned and with square pixels, uint8. Raises GalaxyDiTError without any."""
     try:
         with av.open(_address(path)) as container:
             aspect = container.streams.video[0].sample_aspect_ratio or 1
@@ -181,7 +170,7 @@ def load_video(path: str | Path) -> NDArray[np.uint8]:
 
 
 def load_sound(path: str | Path) -> Sound | None:
-    """The sound of a video file that `save_video` wrote; None if it has none."""
+    """The sound of a file of `save_video`, or None."""
     with av.open(_address(path)) as container:
         if not container.streams.audio:
             return None
@@ -191,7 +180,7 @@ def load_sound(path: str | Path) -> Sound | None:
 
 
 def _upright(frame: av.VideoFrame, aspect: Fraction | int) -> NDArray[np.uint8]:
-    """The frame in RGB, turned and mirrored by its display matrix; `aspect` is width / height of a pixel."""
+    """The frame in RGB by its display matrix; `aspect` is width / height of a pixel."""
     image: Any = frame.to_ndarray(format="rgb24", width=round(frame.width * aspect))
     matrix: Any = frame.side_data.get("DISPLAYMATRIX")
     if matrix is not None:
@@ -204,11 +193,7 @@ def _upright(frame: av.VideoFrame, aspect: Fraction | int) -> NDArray[np.uint8]:
 
 
 def side_by_side(videos: Sequence[NDArray[Any]], labels: Sequence[str], *, scale: int = 1) -> NDArray[np.uint8]:
-    """Videos of equal shape in one row, each under its label: `(frames, height, width, 3)` uint8 with even sizes.
-
-    `scale` enlarges by pixel repetition. Raises GalaxyDiTError if there are no videos, if the number of labels is not
-    that of the videos, or if the shapes differ.
-    """
+    """Videos of equal shape in one row under their labels, uint8 with even sizes. Raises GalaxyDiTError for others."""
     if not videos or len(videos) != len(labels):
         raise refusal("labels", labels, f"one for each of {len(videos)} videos, at least one", "add or remove some")
     shapes = [video.shape for video in videos]
@@ -225,7 +210,7 @@ def side_by_side(videos: Sequence[NDArray[Any]], labels: Sequence[str], *, scale
 
 
 def _draw_label(label: str, width: int) -> NDArray[np.uint8]:
-    """The label in white on black, `(LABEL_HEIGHT, width, 3)` uint8, in the largest font size, 6 to 16, that fits."""
+    """The label in white on black, `(LABEL_HEIGHT, width, 3)` uint8, in the largest font size that fits."""
     image = Image.new("RGB", (width, LABEL_HEIGHT))
     draw = ImageDraw.Draw(image)
     size = 16
