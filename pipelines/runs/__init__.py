@@ -1,9 +1,8 @@
 # ruff: noqa: F401
 """Runs: many units of work, made in this process or on Ray, kept in a store, and resumed after a kill.
 
-A unit is one piece of work, such as one generation. A maker makes units. A store is a folder that holds a record (a
-JSON file) of each finished unit, done or failed. An executor has workers, which make one unit after the other; a worker
-is a process, or several processes that share each video.
+A unit is one piece of work, such as one generation; a maker makes it; its record, a JSON file of the store, says that
+it is done or failed. A worker is a process, or several that share each video (`Rank`).
 """
 
 from galaxydit.pipelines.runs.on_ray import OnRay

@@ -26,15 +26,10 @@ PROBE = "import logging, ray, sys; ray.init(sys.argv[1], logging_level=logging.E
 
 
 class Cluster:
-    """A connection to a Ray cluster. If this process is connected already, that connection is used and stays open.
+    """A connection to a Ray cluster; one that this process has already is used and stays open.
 
-    Args:
-        address: "local" starts a cluster on this machine; every other address of `ray.init`, such as "auto" or
-            "host:port", joins a running cluster.
-        cpus: number of CPUs of a cluster that is started; without effect on a running cluster.
-
-    Raises GalaxyDiTError if Ray is not installed, and ConnectionError if no cluster answers at the address or if Ray
-    cannot start one here.
+    `address` "local" starts a cluster with `cpus`; any other of `ray.init`, such as "host:port", joins one. Raises
+    GalaxyDiTError without Ray, and ConnectionError if no cluster answers or starts.
     """
 
     def __init__(self, address: str, cpus: int) -> None:
@@ -58,14 +53,13 @@ class Cluster:
         self._looked = self._answered = time.monotonic()
 
     def gpus(self) -> float:
-        """Number of GPUs of all nodes."""
+        """GPUs of all nodes."""
         return self.ray.cluster_resources().get("GPU", 0)
 
     def check(self) -> None:
-        """Raise ConnectionError if the cluster's head or this machine's node has ended; looks at most once a second.
+        """Raise ConnectionError if the head or this machine's node has ended; looks at most once a second.
 
-        Without this check, Ray would wait without end for a node that died, and would end this process if the head
-        died. The head of a joined cluster counts as ended after `OUTAGE` (30) seconds without an answer.
+        Ray would wait without end for a dead node, and end this process with a dead head.
         """
         if (now := time.monotonic()) - self._looked < LOOK_EVERY:
             return
@@ -82,7 +76,7 @@ class Cluster:
             )
 
     def end(self) -> None:
-        """End the cluster if this object started it, disconnect from it if this object joined it, else do nothing."""
+        """End the cluster if this object started it, or leave it if this object joined it."""
         if self.is_own:
             self.ray.shutdown()
         if self._guard is not None and self._guard.stdin is not None:
@@ -106,10 +100,7 @@ class Cluster:
         self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def _join(self, address: str) -> None:
-        """Join a running cluster, after a helper process has connected to it. Raises ConnectionError if that fails.
-
-        The helper tries first, because `ray.init` can wait without end and react to no signal.
-        """
+        """Join a running cluster, after a helper process has: `ray.init` can wait without end and ignore signals."""
         cure = "start one with `ray start --head`, or pass --ray alone for one on this machine"
         try:
             command = [sys.executable, "-c", PROBE, address]
@@ -135,11 +126,7 @@ class Cluster:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Context for `ray.init`, which replaces the handler of SIGTERM: at the end the earlier handler is restored.
-
-    Ray's own handler would end the process with a dump of its stack. If SIGTERM comes while Ray starts, Ray raises
-    SystemExit; before this exception goes on, the restored handler is called.
-    """
+    """Context for `ray.init` that keeps the handler of SIGTERM, which Ray replaces by one that dumps its stack."""
     before = signal.getsignal(signal.SIGTERM)
     is_ours = before is not None and threading.current_thread() is threading.main_thread()
     try:

@@ -1,8 +1,7 @@
 """Ends what is left of a Ray cluster once the process that started the cluster is gone, also after a kill -9.
 
-The process that starts the cluster also starts this guard as `python guard.py SESSION`, with the name of Ray's session,
-and holds the other end of the guard's standard input, which therefore ends with that process. Without the guard, Ray's
-own agents outlive their node by a minute or more. The guard imports nothing of galaxydit, so that it starts at once.
+That process runs `python guard.py SESSION` and holds its standard input. Ray's own agents outlive their node by a
+minute. Imports nothing of galaxydit, so that it starts at once.
 """
 
 import os
@@ -18,10 +17,7 @@ GRACE = 2.0  # seconds for the processes to end by themselves
 
 
 def cluster_of(parent: int, session: str) -> set[psutil.Process]:
-    """The children of the process with id `parent` whose command lines name the Ray session, and their descendants.
-
-    This process is not among them.
-    """
+    """Children of `parent` whose command lines name the Ray session, with descendants, without this process."""
     members: set[psutil.Process] = set()
     with suppress(psutil.Error):
         for child in psutil.Process(parent).children():
@@ -39,7 +35,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def main() -> None:
-    """Note the cluster's processes until standard input ends, wait up to 2 seconds (`GRACE`), and kill those left."""
+    """Note the cluster's processes until standard input ends, wait up to `GRACE` seconds, and kill those left."""
     parent, session = os.getppid(), sys.argv[1]
     known: set[psutil.Process] = set()
     is_over = False

@@ -1,9 +1,4 @@
-"""Units made by actors of a Ray cluster (docs.ray.io), from a queue in the process that called `run`.
-
-A unit is one piece of work, and a maker makes it. A group is units that one worker makes one after the other
-(`Unit.group`). A worker is one actor, or several actors that share each video (context parallel). Each actor is a
-process.
-"""
+"""Units made by actors of a Ray cluster (docs.ray.io), from a queue in the process that called `run`."""
 
 import logging
 import os
@@ -28,10 +23,9 @@ DEATHS = 10  # of workers while they make the same unit, after which the unit is
 
 
 class Process:
-    """Ray actor, one process of a worker: makes units; the worker's first process commits their records to `store`.
+    """Ray actor, one process of a worker; the worker's first process commits records.
 
-    Relative paths in units start at `folder`, that of the driver, if this machine has it; a cluster starts its
-    processes in the folder of `ray start`.
+    Relative paths in units start at `folder`, the driver's, if this machine has it.
     """
 
     def __init__(self, maker: Maker, store: Store, folder: str) -> None:
@@ -41,7 +35,7 @@ class Process:
         self._store = store
 
     def address(self) -> tuple[str, int]:
-        """IP address of this process's node and a free port there, at which the processes of one worker can meet."""
+        """IP address of this node and a free port, at which the processes of one worker can meet."""
         import ray
 
         with socket.socket() as probe:
@@ -49,11 +43,7 @@ class Process:
             return ray.util.get_node_ip_address(), probe.getsockname()[1]
 
     def prepare(self, rank: Rank, meeting: tuple[str, int] | None) -> tuple[None, list[Warning]]:
-        """Let the maker load what its units need; to be called once, before `work`. Returns the plugin's warnings.
-
-        `rank` is the place of this process in its worker. `meeting` is the `address` of the worker's first process;
-        None if the worker has one process.
-        """
+        """Let the maker load, before `work`; `meeting` is the first process's `address`. Returns (None, warnings)."""
         self._rank = rank
         if meeting is not None:
             os.environ.update(MASTER_ADDR=meeting[0], MASTER_PORT=str(meeting[1]))
@@ -63,10 +53,7 @@ class Process:
         return None, warned
 
     def work(self, unit: Unit) -> tuple[Record | None, list[Warning]]:
-        """Make a unit, commit its record, and return it with the plugin's warnings.
-
-        If several processes share the video, only the first one commits a record; the others return None.
-        """
+        """The unit's committed record (None in all but the first process), and the plugin's warnings."""
         with _heard() as warned:
             if self._rank.size == 1:
                 return make_and_commit(unit, self._maker, self._store), warned
@@ -76,7 +63,7 @@ class Process:
 
 @contextmanager
 def _heard() -> Iterator[list[Warning]]:
-    """Context whose list has the plugin's warnings at the end, for the driver to repeat; all others are shown here."""
+    """Context whose list gets the plugin's warnings, for the driver to repeat; others are shown here."""
     heard: list[Warning] = []
     with warnings.catch_warnings(record=True) as caught:
         yield heard
@@ -89,10 +76,7 @@ def _heard() -> Iterator[list[Warning]]:
 
 @dataclass(eq=False)
 class Worker:
-    """A worker as the process that called `run` sees it: handles of its actors, and the units that it is to make.
-
-    `number` is the worker's number from 0, by which `Progress` knows the worker.
-    """
+    """A worker as the driver sees it: handles of its actors, and the units that it is to make."""
 
     number: int
     actors: list[Any]
@@ -102,16 +86,14 @@ class Worker:
 
 
 class OnRay(Executor, AbstractContextManager["OnRay"]):
-    """Makes units on a Ray cluster. Leaving the context ends the workers, and the cluster if this executor started it.
+    """Makes units on a Ray cluster; leaving the context ends the workers, and a cluster of its own.
 
-    address: "local" starts a cluster on this machine; "auto", "host:port" and "ray://host:port" join one. If this
-        process is connected to a cluster already, that cluster is used.
-    workers: number of workers; by default the GPUs of the cluster // `gpus_per_worker`, or 1 if workers use no GPU.
-    gpus_per_worker: by default 1 if the cluster has GPUs, else 0. With more than 1, the GPUs share each video.
+    Args:
+        address: "local" starts a cluster on this machine; "auto", "host:port" and "ray://host:port" join one.
+        workers: by default the cluster's GPUs // `gpus_per_worker`, or 1 without GPUs.
+        gpus_per_worker: by default 1 if there are GPUs, else 0; several share each video.
 
-    Raises GalaxyDiTError if Ray is not installed or a cluster started here has fewer GPUs than one worker needs, and
-    ConnectionError if no cluster answers at the address or none can be started. `work` raises ConnectionError if the
-    cluster is lost.
+    Raises GalaxyDiTError without Ray or enough GPUs, and ConnectionError if no cluster answers or it is lost.
     """
 
     def __init__(self, address: str = "local", workers: int | None = None, gpus_per_worker: int | None = None) -> None:
@@ -189,12 +171,7 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
             self._pending[actor.work.remote(worker.units[0])] = worker
 
     def _receive(self, reference: Any) -> None:
-        """Take the result of one ended call of an actor; `reference` is Ray's reference to the call.
-
-        If all actors of the worker have returned from the unit, report the unit to the progress and begin the next unit
-        of the worker's group. If the actor has died, replace the worker. Raises errors of the maker's `prepare` and of
-        the store.
-        """
+        """Take the result of an ended call; begin the worker's next unit, or replace a dead worker."""
         worker = self._pending.pop(reference, None)
         if worker is None:  # an actor of a worker that is gone
             return
@@ -216,12 +193,10 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
             self._begin(worker)
 
     def _replace(self, worker: Worker, error: Exception) -> None:
-        """Remove a dead worker, and put the remaining units of its group back at the front of the queue.
+        """Remove a dead worker and put the rest of its group back at the front of the queue.
 
-        `work` then starts a new worker, unless an idle worker takes them. `error` says how the worker died.
-
-        If `DEATHS` workers have died at the same unit, this unit is recorded as failed and not put back.
-        Raises ChildProcessError if `DEATHS` workers have died before their first unit.
+        A unit at which `DEATHS` workers died is recorded as failed; raises ChildProcessError if they died while
+        loading.
         """
         logger.warning("worker %d is gone (%s); its unit goes to another", worker.number, type(error).__name__)
         self._stop_workers([worker])

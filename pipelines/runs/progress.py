@@ -1,8 +1,4 @@
-"""Progress of a run: one live view in a terminal, plain lines elsewhere; the same numbers from the records of a store.
-
-A run makes units (pieces of work) in workers (processes). A finished unit has a record, which says that it is done or
-failed.
-"""
+"""Progress of a run: one live view in a terminal, plain lines elsewhere, or numbers from a store's records."""
 
 import time
 from collections import deque
@@ -28,36 +24,27 @@ RATE_OVER = 40  # last done units, over which the rate of a run is taken
 
 @dataclass
 class Row:
-    """Numbers of done and failed units of one worker or one host.
-
-    `seconds` is the sum of the wall-clock times of the done units. `running` is the name of the unit that is being
-    made, "" between units.
-    """
+    """Done and failed units of one worker or host."""
 
     done: int = 0
     failed: int = 0
-    seconds: float = 0.0
-    running: str = ""
+    seconds: float = 0.0  # wall-clock sum of the done units
+    running: str = ""  # name of the unit that is being made
 
 
 @dataclass
 class Tally:
-    """The state of a run, to be shown.
-
-    Attributes:
-        total, done, failed: numbers of all units, of done units and of failed units.
-        times: when the last `RATE_OVER` done units were finished, in seconds of any one clock, ascending.
-        rows: the `Row` of each worker or host, by its name, with the numbers of its done and failed units.
-    """
+    """The state of a run, to be shown."""
 
     total: int
     done: int = 0
     failed: int = 0
+    # of the last done units, in seconds of any one clock, ascending
     times: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_OVER))
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, Row] = field(default_factory=dict)  # by worker or host
 
     def add(self, name: str, record: Record) -> None:
-        """Count a record, in the numbers of the run and in the row of the worker or host `name`, but not in `times`."""
+        """Count a record in the run and in the row `name`, but not in `times`."""
         row = self.rows.setdefault(name, Row())
         row.seconds += record.seconds if record.is_done else 0.0
         for counted in (self, row):
@@ -66,12 +53,11 @@ class Tally:
 
     @property
     def remaining(self) -> int:
-        """Number of units without a record."""
         return self.total - self.done - self.failed
 
     @property
     def left(self) -> timedelta | None:
-        """Estimated time for the remaining units, at the rate of `times`; None without two different times."""
+        """Estimated time for the remaining units, at the rate of `times`."""
         if len(self.times) < 2 or self.times[-1] == self.times[0]:
             return None
         return timedelta(seconds=round(self.remaining * (self.times[-1] - self.times[0]) / (len(self.times) - 1)))
@@ -82,10 +68,7 @@ class Tally:
 
 
 def tally(records: Iterable[Record], total: int) -> Tally:
-    """The tally of a run of `total` units from the records of its store, with one row for each host.
-
-    Worker processes have no rows of their own, because they change too often.
-    """
+    """The tally of a store's records with a row for each host; worker processes change too often."""
     counted, times = Tally(total), []
     for record in records:
         counted.add(record.worker.rpartition(":")[0] or record.worker, record)
@@ -96,11 +79,7 @@ def tally(records: Iterable[Record], total: int) -> Tally:
 
 
 def render(counted: Tally, heading: str = "host") -> Group:
-    """The numbers of a run's units as a bar, a line of text, and a table with one row for each of `counted.rows`, to be
-    printed by rich.
-
-    `heading` is only the title of the table's first column: "worker" or "host", whichever the rows are for.
-    """
+    """A bar, a line of text, and a table of `counted.rows`, whose first column is titled `heading`."""
     bar = ProgressBar(total=max(1, counted.total), completed=counted.done + counted.failed, width=40)
     parts: list[RenderableType] = [Padding(bar, expand=False), Text(str(counted))]
     if counted.rows:
@@ -118,10 +97,7 @@ def render(counted: Tally, heading: str = "host") -> Group:
 
 @dataclass
 class Stage(Progress):
-    """Progress of a run that is one stage of a longer work.
-
-    Calls `tell` at the start and after each unit, with the stage's `name` and the numbers of finished and of all units.
-    """
+    """Progress of a run that is one stage of a longer work: `tell(name, finished units, all units)`."""
 
     tell: Callable[[str, int, int], None]
     name: str
@@ -138,9 +114,8 @@ class Stage(Progress):
 class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
     """Shows a run: in a terminal one view that is kept up to date, elsewhere a line for each finished unit.
 
-    Leaving the context ends the view. In a work of several stages, pass `progress_of(stage, this object)` to `run` for
-    a stage that is a run. For any other stage, call this object with the stage's name and the numbers of its finished
-    and of all its parts, and it shows them. `console` is standard output by default.
+    For stages of a longer work, pass `progress_of(stage, self)` to `run`, or call it with the stage's finished and all
+    parts.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -188,10 +163,7 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
         self.stop()
 
     def how_far(self) -> str:
-        """Text with the stage, if any, and the numbers of done and of all units, such as "scoring: 5 of 12 done".
-
-        "nothing done yet" if no units are known.
-        """
+        """Such as "scoring: 5 of 12 done"."""
         if not self._counted.total:
             return "nothing done yet"
         return self._with_stage(f"{self._counted.done} of {self._counted.total} done")
@@ -208,11 +180,7 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
 
 
 def progress_of(stage: str, tell: Callable[[str, int, int], None]) -> Progress:
-    """The progress to pass to `run` if the run is one stage of a longer work.
-
-    `stage` is the stage's name. `tell` is a `LiveProgress`, which is returned with its `stage` set, or a function,
-    which is called with `stage` and the numbers of finished and of all units.
-    """
+    """The progress for a run that is one stage of a longer work."""
     if isinstance(tell, LiveProgress):
         tell.stage = stage
         return tell

@@ -1,8 +1,4 @@
-"""`run` makes the units whose records a store lacks, in this process or on Ray, and writes their records.
-
-A unit is one piece of work, a maker makes it, and a record says whether it is done or failed. A store is a folder of
-records. A worker is a process, or several processes that share each video.
-"""
+"""`run` makes the units whose records a store lacks, in this process or on Ray, and writes their records."""
 
 import errno
 import os
@@ -24,40 +20,27 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Rank:
-    """Rank of a process among the processes that compute one video on several GPUs.
-
-    index: from 0; process 0 writes the records. size: number of these processes, which are one worker.
-    """
+    """Rank of a process among the `size` processes that compute one video; process 0 writes the records."""
 
     index: int = 0
     size: int = 1
 
 
 class Maker:
-    """Base class of objects that make units. A subclass defines `make`, and `prepare` if there is anything to load.
-
-    On Ray, every process of a worker gets a copy that was pickled before `prepare`, so load models in `prepare`.
-    """
+    """Base class of makers; Ray gives a copy, pickled before `prepare`, to each process, so load models there."""
 
     def prepare(self, rank: Rank) -> None:
-        """Load what all units need, once in each process. An exception stops the run: every worker would meet it.
-
-        `rank` is the place of this process among those that share each video; this method does nothing by default.
-        """
+        """Load what all units need, once in each process. An exception stops the run: every worker would meet it."""
 
     def make(self, unit: Unit) -> Output:
-        """Make one unit, and return its result and files. After an exception the unit is attempted again, up to three
-        times in all; after a PermanentError or GalaxyDiTError it is not.
-        """
+        """Result and files of one unit, in up to three attempts, but one after a PermanentError or GalaxyDiTError."""
         raise NotImplementedError
 
 
 class Progress:
     """Listener to a run, called in the process that called `run`; this base class shows nothing.
 
-    `start` is called first, with the numbers of all units and of units recorded as done and as failed before the run.
-    `begin` is called when a worker (a number from 0) begins a unit, `finish` when that unit has a record, and `stop` at
-    the end of the run, also after an exception.
+    `start` gets all units, and those done and failed before the run; `stop` is called also after an exception.
     """
 
     def start(self, total: int, done: int, failed: int) -> None: ...
@@ -67,17 +50,14 @@ class Progress:
 
 
 class Executor(Protocol):
-    """Protocol of objects that make the units of a run with `work`, such as `InProcess`, or `OnRay` of on_ray.py."""
+    """Makes the units of a run, such as `InProcess` or `OnRay`."""
 
     def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
-        """Make all units with `maker`, and report to `progress`. Returns when each unit has a record in the store.
-
-        The units of a group are made one after the other on one worker.
-        """
+        """Make all units, the units of a group one after the other on one worker; each has a record at the end."""
 
 
 class InProcess(Executor):
-    """Makes one unit after the other in this process. Another run with the same maker does not `prepare` it again."""
+    """Makes units in this process; another run with the same maker does not `prepare` it again."""
 
     def __init__(self) -> None:
         self._prepared: Maker | None = None
@@ -94,7 +74,7 @@ class InProcess(Executor):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Numbers of done and of failed units among all units of a run, also those finished before it."""
+    """Numbers of done and failed units of a run, also those finished before it."""
 
     done: int
     failed: int
@@ -110,21 +90,10 @@ def run(
     retry_failed: bool = False,
     verify: bool = False,
 ) -> Outcome:
-    """Make all units that have no record in the store; when each has a record, return how many are done and failed.
+    """Make all units that have no sound record in the store, with their files.
 
-    Units with a damaged record, a missing file or a file of another size are made again. If no unit is left to make,
-    the maker loads nothing.
-
-    Args:
-        executor: by default `InProcess`.
-        progress: is told of each unit; by default nothing is shown.
-        retry_failed: make failed units again.
-        verify: also read the files of all records and make units again if a SHA-256 differs.
-
-    Raises:
-        OSError: no space is left for the store.
-        ConnectionError: the Ray cluster is lost.
-        Whatever the maker's `prepare` or writing to the store raises.
+    `retry_failed` makes failed units again; `verify` also compares the SHA-256 of files. The maker loads nothing if no
+    unit is left. Raises OSError without space, ConnectionError if Ray is lost, and what `prepare` raises.
     """
     counting = _Counting(progress or Progress())
     for unit_id, record, damage in store.survey([unit.id for unit in units], wholly=verify):
@@ -158,10 +127,7 @@ def run(
 
 
 def results(units: Sequence[Unit], store: Store) -> list[Any]:
-    """The result that the maker returned for each unit, read from the store after `run`, in the order of `units`.
-
-    Raises GalaxyDiTError naming the first unit that failed or has no record.
-    """
+    """The results of units in a store. Raises GalaxyDiTError for the first that failed or has no record."""
     made = []
     for unit in units:
         record = store.read(unit.id)
@@ -173,16 +139,13 @@ def results(units: Sequence[Unit], store: Store) -> list[Any]:
 
 
 def make_and_commit(unit: Unit, maker: Maker, store: Store) -> Record:
-    """The unit's record in the store. If it is missing or damaged, the unit is made and its record committed first."""
+    """The unit's record in the store, made first if it is missing or damaged."""
     known = store.read_sound(unit.id)
     return store.commit(*attempt(unit, maker)) if known is None else known
 
 
 def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
-    """Let the maker make a unit, in up to three attempts. Returns its record and its files' contents by name.
-
-    The caller commits both. An exception of the maker gives a failed record, but a full disk raises OSError.
-    """
+    """Record and files by name of a unit, after up to three attempts; a full disk raises OSError."""
     for attempts in range(1, ATTEMPTS + 1):
         start = time.perf_counter()
         try:
@@ -223,11 +186,9 @@ def new_record(
     attempts: int = 1,
     seconds: float = 0.0,
 ) -> Record:
-    """The record of a unit that this process finished just now, failed if there is a traceback, else done.
+    """The record of a unit that this process finished just now, failed if there is a traceback.
 
-    `result` is what the maker returned as `Output.result`, plain data; None for a failed unit. `traceback` and
-    `seconds` are of the last of the `attempts`. `message` is the text of a PermanentError or GalaxyDiTError.
-    `Store.commit` adds the files.
+    `traceback` and `seconds` are of the last attempt. `Store.commit` adds the files.
     """
     return Record(
         unit=unit.id,
@@ -244,9 +205,7 @@ def new_record(
 
 
 def full_disk_error(error: BaseException | None) -> OSError | None:
-    """The first exception among `error` and its causes that reports a full disk, a full quota or a file above the size
-    limit of the process (ulimit -f); None if no exception does.
-    """
+    """The first of `error` and its causes that reports a full disk or quota, or a file above `ulimit -f`."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return error
@@ -256,10 +215,7 @@ def full_disk_error(error: BaseException | None) -> OSError | None:
 
 @dataclass
 class _Counting(Progress):
-    """Passes `begin` and `finish` on to the listener `progress`, and counts the finished units.
-
-    `is_done` says for the id of each finished unit whether it is done (or failed).
-    """
+    """Counts finished units: done or failed by id."""
 
     progress: Progress
     is_done: dict[str, bool] = field(default_factory=dict)

@@ -1,17 +1,10 @@
 """The store of a run: a folder of records, on this machine or wherever fsspec reaches.
 
-A run makes units (pieces of work). A record says that a unit is done or failed.
+  runs/x/run.json                format, kind of the run (such as "job") and its conditions
+  runs/x/units/<unit id>.json    a unit is finished exactly when this record is there and sound
+  runs/x/files/<unit id>.<token>.<name>    each attempt has its own token
 
-runs/x/
-  run.json                       the format of the store, the kind of the run (such as "job") and its conditions
-  units/<unit id>.json           one record each; a unit is finished exactly when this file is there and sound
-  files/<unit id>.<token>.<name> the files of records, such as videos; each attempt has its own token
-
-The conditions are plain data that describe the run; `create` joins a run only under equal conditions. A record that is
-not damaged is sound.
-
-Any process may make any unit at any time, also twice: the first record stays. Files that no record names are ignored.
-Therefore the store needs no locks, and a process may be killed at any time.
+The first record stays, and files that no record names are ignored, so there are no locks, and processes may be killed.
 """
 
 import hashlib
@@ -40,9 +33,7 @@ SHOWN_DIFFERENCES = 12
 
 
 class Store:
-    """The records and files of one run. It holds no open file, so it can be sent to other processes.
-
-    root: a folder, or an address such as "s3://bucket/run"; credentials come from where fsspec looks for them.
+    """The records and files of one run, without open files; `root` is a folder or an address such as "s3://bucket/run".
 
     Raises GalaxyDiTError for an address that fsspec does not know.
     """
@@ -57,10 +48,9 @@ class Store:
         self.root = self._path if self.is_local else str(root)
 
     def create(self, kind: str, conditions: Mapping[str, Any]) -> "Store":
-        """Begin a run of this kind with these conditions in an empty folder, or join the run in the folder if its kind
-        and conditions are equal. Returns this store.
+        """Begin a run in an empty folder, or join a run of equal kind and conditions; returns this store.
 
-        Raises GalaxyDiTError, before anything is written, if the folder holds another run or anything else.
+        Raises GalaxyDiTError, before anything is written, if the folder holds anything else.
         """
         if self.is_local:
             self._check_folders()
@@ -75,7 +65,6 @@ class Store:
         return self
 
     def _check_folders(self) -> None:
-        """Raise GalaxyDiTError if the root is a file, or if its `units` or `files` is a symbolic link."""
         if Path(self.root).exists() and not Path(self.root).is_dir():
             raise refusal("out", self.root, "a folder", "take another --out")
         for folder in (UNITS, FILES):
@@ -83,10 +72,7 @@ class Store:
                 raise refusal("out", str(path), "a folder of its own, not a symbolic link", "take another --out")
 
     def header(self, kind: str) -> Mapping[str, Any]:
-        """The `format`, `kind` and `conditions` in run.json.
-
-        Raises GalaxyDiTError if the file is missing, damaged, or of another kind or format.
-        """
+        """Content of run.json. Raises GalaxyDiTError if it is missing, damaged, or of another kind or format."""
         header = self._load(HEADER)
         if header is None:
             raise GalaxyDiTError(
@@ -101,10 +87,7 @@ class Store:
         return header
 
     def conditions(self, kind: str) -> Mapping[str, Any] | None:
-        """The conditions of the run in this folder, None if the folder is empty. Writes nothing.
-
-        Raises GalaxyDiTError if the folder holds anything else or a run of another kind.
-        """
+        """The conditions of the run in this folder, None if it is empty. Raises GalaxyDiTError for anything else."""
         if self.is_local and Path(self.root).is_file():
             raise refusal("out", self.root, "a folder", "take another --out")
         if self._read(HEADER) is None and self._is_empty():
@@ -113,14 +96,11 @@ class Store:
         return conditions
 
     def write_conditions(self, kind: str, conditions: Mapping[str, Any]) -> None:
-        """Write run.json, for a new run, or over the old run.json for a run that is extended."""
+        """Write run.json, for a new run or one that is extended."""
         self._write(HEADER, _json({"format": FORMAT, "kind": kind, "conditions": conditions}))
 
     def bind(self, what: str, data: Mapping[str, Any]) -> None:
-        """Tie the run to `data`: write them to `<what>.json` beside run.json if there is no such file, else compare.
-
-        Raises GalaxyDiTError if the file holds other data.
-        """
+        """Write `data` to `<what>.json`, or raise GalaxyDiTError if it holds other data."""
         before = self._load(f"{what}.json")
         if before is None:
             self._write(f"{what}.json", _json(data))
@@ -128,21 +108,18 @@ class Store:
             self.check_same(what, before, json.loads(_json(data)))
 
     def check_same(self, what: str, before: Any, now: Any) -> None:
-        """Raise GalaxyDiTError with the differences unless `before`, data of this store, equals `now`, the data wanted.
-
-        `what` is the word for these data in the message, such as "job".
-        """
+        """Raise GalaxyDiTError with the differences of this store's data `before` from `now`."""
         if lines := differences(before, now):
             cure = "Take a new --out, or undo the change" if self.unit_ids() else "It holds no results: delete it"
             raise GalaxyDiTError(f"{self.root} belongs to another {what}. Changed: {'; '.join(lines)}. {cure}")
 
     def unit_ids(self) -> set[str]:
-        """Ids of all units that have a record, sound or not."""
+        """Ids of all records, sound or not."""
         names = self._list(UNITS)
         return {name.removesuffix(".json") for name in names if name.endswith(".json") and not name.startswith(".")}
 
     def read(self, unit_id: str) -> Record | None:
-        """The record of a unit, None if it has no record. Raises GalaxyDiTError if the record is damaged."""
+        """The record of a unit, if any. Raises GalaxyDiTError if it is damaged."""
         text = self._read(f"{UNITS}/{unit_id}.json")
         return None if text is None else decode(text, unit_id)
 
@@ -153,10 +130,9 @@ class Store:
         return None
 
     def survey(self, unit_ids: Sequence[str], *, wholly: bool = False) -> Iterator[tuple[str, Record | None, str]]:
-        """For each of these units that has a record: its id, the record, and a text on damage to record or files.
+        """Id, record (None if damaged) and damage ("" without) of each unit that has a record.
 
-        The text is "" without damage. The record is None if it is damaged itself. Files are checked by their size and,
-        if `wholly`, by their SHA-256.
+        Files are checked by size, and with `wholly` by SHA-256.
         """
         there = self.unit_ids()
         known = [unit_id for unit_id in unit_ids if unit_id in there]
@@ -172,7 +148,7 @@ class Store:
                 yield unit_id, record, self._damage(record, sizes, wholly)
 
     def commit(self, record: Record, contents: Mapping[str, bytes]) -> Record:
-        """Write the files of a unit, `contents` by name, and then its record. Returns the record that the unit has now.
+        """Write a unit's files, then its record; returns the record that it has now.
 
         An earlier record stays, unless it is damaged, or it failed and the new one is done.
         """
@@ -195,20 +171,12 @@ class Store:
         return first
 
     def discard(self, unit_id: str, record: Record | None) -> None:
-        """Remove the record file of a unit and the files that `record` names, so that the unit is made again.
-
-        `record` is None if it is damaged.
-        """
+        """Remove a record, None if damaged, and its files, so that the unit is made again."""
         files = record.files.values() if record is not None else ()
         self._remove([f"{UNITS}/{unit_id}.json", *(file.path for file in files)])
 
     def tidy(self, units: Sequence[Unit]) -> None:
-        """Remove what killed workers left of these units.
-
-        A partial record is the temporary file of a record whose writing was cut off. The partial records of a unit are
-        removed if the unit has a record, sound or damaged. Its files that the record does not name are removed if the
-        record is sound. Nothing is removed of a unit without a record.
-        """
+        """Remove partial records and unnamed files, left by killed workers, of units that have a record."""
         ids = {unit.id for unit in units} & self.unit_ids()
         for name in self._list(UNITS):
             if (match := PARTIAL.fullmatch(name)) and match["name"] in ids:
@@ -220,7 +188,7 @@ class Store:
                     self._remove([f"{FILES}/{name}"])
 
     def local_path(self, path: str) -> Path:
-        """Local path of a file with this `StoredFile.path`; a remote file is first copied to a temporary place."""
+        """Local path of a `StoredFile.path`; a remote file is copied to a temporary place."""
         if self.is_local:
             return Path(self.root, path)
         return Path(fsspec.open_local(f"simplecache::{self.root}/{path}"))
@@ -239,11 +207,7 @@ class Store:
         return ""
 
     def _is_empty(self) -> bool:
-        """Whether the folder is missing, or holds nothing but partial files; False if it holds run.json.
-
-        Callers have found no run.json just before; if it is there now, another process has begun the run. Raises
-        GalaxyDiTError if the folder holds anything else and no run.json.
-        """
+        """Whether the folder is missing or holds partial files only; False if another process has just begun a run."""
         names = [name for name in self._list("") if not PARTIAL.fullmatch(name)]
         if names and HEADER not in names:
             raise GalaxyDiTError(
@@ -261,7 +225,7 @@ class Store:
             return None
 
     def _load(self, name: str) -> dict[str, Any] | None:
-        """The object in a JSON file, None if there is no file. Raises GalaxyDiTError if the file is damaged."""
+        """A JSON file's object, or None. Raises GalaxyDiTError if it is damaged."""
         text = self._read(name)
         try:
             return None if text is None else {**json.loads(text)}
@@ -278,10 +242,7 @@ class Store:
             yield from map(contents.get, chunk)
 
     def _write(self, name: str, content: bytes) -> None:
-        """Write a file whole or not at all.
-
-        Object stores publish whole objects; a local file is renamed when it is complete.
-        """
+        """Write a file whole or not at all; object stores publish whole objects."""
         if self.is_local:
             with replacing(Path(self.root, name)) as partial:
                 partial.write_bytes(content)
@@ -289,7 +250,7 @@ class Store:
             self._fs.pipe_file(f"{self._path}/{name}", content)
 
     def _list(self, folder: str) -> dict[str, int]:
-        """The file names in a folder below the root, with sizes in bytes, which are meaningful in `files` alone."""
+        """File names in a folder below the root; sizes in bytes in `files` alone."""
         sizes = {}
         if self.is_local:
             with suppress(FileNotFoundError), os.scandir(Path(self.root, folder)) as entries:
@@ -315,10 +276,7 @@ def _json(data: Any) -> bytes:
 
 
 def differences(old: Any, new: Any) -> list[str]:
-    """One line for each place where two values of plain data differ, such as "settings.steps: 50 -> 30".
-
-    At most twelve lines, and then a line with the number of further differences; empty for equal values.
-    """
+    """Where two values of plain data differ, such as "settings.steps: 50 -> 30", in at most 13 lines."""
     before, after = dict(_flatten(old)), dict(_flatten(new))
     lines = []
     for name in before | after:
