@@ -1,8 +1,7 @@
 """Detect the objects in a clip of wan-tiny's synthetic world by colour, without a network; compare with a caption.
 
-An object is the largest blob of its colour in each frame. Its centres over time tell moving, orbiting and bouncing
-apart; the pixels that it newly covers and uncovers tell growing, shrinking and standing still apart. A clause is the
-part of a caption that describes one object.
+Centres over time tell moving, orbiting and bouncing apart; newly covered and uncovered pixels tell growing, shrinking
+and standing still apart.
 """
 
 from dataclasses import dataclass
@@ -45,10 +44,7 @@ class ClauseAgreement:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of a clip with its caption, clause by clause.
-
-    `colour_share` is the share in [0, 1] of clauses whose colour was found, `motion_share` of those whose motion was.
-    """
+    """Agreement of a clip with its caption, clause by clause; shares in [0, 1]."""
 
     clauses: tuple[ClauseAgreement, ...]
 
@@ -63,27 +59,20 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Track:
-    """Positions of one object, as shares of the frame's sides, in the `seen` frames that show it.
+    """Positions of one object in the `seen` frames that show it, as shares of the frame's sides; y points down."""
 
-    time `(seen,)` is 0 for the clip's first frame and 1 for its last. x and y `(seen,)` are the centre, y points down.
-    columns `(seen, 2)` are the left and right edge, rows `(seen, 2)` the upper and lower edge. weight `(seen,)` is the
-    weight of each frame in fits, below 1 where other objects touch this one.
-    """
-
-    time: Floats
-    x: Floats
+    time: Floats  # `(seen,)`, from 0 to 1 over the clip
+    x: Floats  # centre, `(seen,)`
     y: Floats
-    columns: Floats
-    rows: Floats
-    weight: Floats
+    columns: Floats  # left and right edge, `(seen, 2)`
+    rows: Floats  # upper and lower edge, `(seen, 2)`
+    weight: Floats  # of each frame in fits, `(seen,)`; below 1 where other objects touch this one
 
 
 def caption_agreement(frames: NDArray[Any], caption: str) -> Agreement:
-    """Whether each clause's object is found in a clip by its colour, and whether it moves as the clause says.
+    """Agreement of a clip `(frames, height, width, 3)`, uint8 or in [0, 1], with a caption of world.py.
 
-    `frames` is `(frames, height, width, 3)`, uint8 or floats in [0, 1]. `caption` has the grammar of world.py.
-
-    Raises ValueError for another shape, dtype or range, for under 5 frames and for a caption outside the grammar.
+    Raises ValueError for other frames, for under 5 of them and for a caption outside the grammar.
     """
     scene = parse_caption(caption)
     frames = to_float(frames)
@@ -100,10 +89,9 @@ def caption_agreement(frames: NDArray[Any], caption: str) -> Agreement:
 
 
 def colour_masks(frames: NDArray[np.floating]) -> dict[str, Mask]:
-    """Masks `(frames, height, width)` by colour name: a saturated pixel belongs to the colour nearest to it in hue.
+    """Masks `(frames, height, width)` of the saturated pixels nearest in hue to each colour.
 
-    `frames` is `(frames, height, width, 3)` in [0, 1]. A morphological opening removes the thin seam of a third colour
-    that appears where two blurred objects touch.
+    A morphological opening removes the seam of a third colour where two blurred objects touch.
     """
     saturated = np.ptp(frames, axis=-1) > MIN_CHROMA
     hues = _hue(np.array(list(COLOURS.values())))
@@ -114,11 +102,9 @@ def colour_masks(frames: NDArray[np.floating]) -> dict[str, Mask]:
 
 
 def observed_motion(mask: Mask, others: Mask) -> str:
-    """The motion of an object, a word of `MOTIONS` in world.py; "" if it stands still, "unclear" for any other motion.
+    """A word of `MOTIONS` in world.py, "" if the object stands still, or "unclear"; at least two frames must show it.
 
-    `mask` holds the pixels of the object's colour, `others` those of all other colours, both
-    `(frames, height, width)`. Pass only masks that show the object in at least two frames; this is not checked. With
-    none the function raises IndexError, and with one the result has no meaning.
+    `mask` holds the pixels of its colour, `others` those of all other colours, both `(frames, height, width)`.
     """
     blobs = _largest_blobs(mask)
     track = _track(blobs, others)
@@ -138,13 +124,13 @@ def observed_motion(mask: Mask, others: Mask) -> str:
 
 
 def _hue(rgb: NDArray[np.floating]) -> Floats:
-    """Hue `(pixels,)` of RGB pixels `(pixels, 3)`, as an angle in turns from -0.5 to 0.5; meaningless for grey."""
+    """Hue in turns from -0.5 to 0.5; meaningless for grey."""
     red, green, blue = np.asarray(rgb, np.float64).T
     return np.asarray(np.arctan2(np.sqrt(3.0) * (green - blue), 2 * red - green - blue) / (2 * np.pi))
 
 
 def _largest_blobs(mask: Mask) -> Mask:
-    """The largest connected blob of each frame; empty in frames where it has fewer than `MIN_PIXELS` pixels."""
+    """The largest connected blob of at least `MIN_PIXELS` of each frame."""
     kept = np.zeros_like(mask)
     for index, frame in enumerate(mask):
         labels, _ = ndimage.label(frame)
@@ -155,7 +141,7 @@ def _largest_blobs(mask: Mask) -> Mask:
 
 
 def _near(mask: Mask) -> Mask:
-    """The mask, widened by two pixels on every side in each frame."""
+    """The mask, widened by two pixels in each frame."""
     return np.asarray(ndimage.binary_dilation(mask, np.ones((1, 5, 5))))
 
 
@@ -175,22 +161,13 @@ def _track(blobs: Mask, others: Mask) -> Track:
 
 
 def _edges(shadows: Mask) -> Floats:
-    """First edge and last edge of an object along one side of the frame, `(frames, 2)`, as shares of the side.
-
-    `shadows` is `(frames, side)`, true for the columns (or rows) of pixels that show the object. The last edge is the
-    far edge of the last true column. A frame without a true column would give 0 and 1, so pass only frames that show
-    the object.
-    """
+    """First and last edge of an object along a side, `(frames, 2)`, as shares; each frame must show it."""
     side = shadows.shape[1]
     return np.stack([shadows.argmax(axis=1), side - shadows[:, ::-1].argmax(axis=1)], axis=1) / side
 
 
 def _line(track: Track, values: Floats) -> tuple[float, float]:
-    """Fit a straight line over time to `values` `(seen,)`, one for each frame that shows the object of the track.
-
-    Returns the change of the line from the clip's first frame to its last, also where the object is hidden then, and
-    the root mean square distance of `values` from the line.
-    """
+    """Change over the clip of a line fitted to `values` `(seen,)`, and their root mean square distance from it."""
     line = np.polyfit(track.time, values, 1, w=np.sqrt(track.weight))
     squares = (values - np.polyval(line, track.time)) ** 2
     return float(line[0]), float(np.sqrt(np.average(squares, weights=track.weight)))
@@ -211,12 +188,9 @@ def _direction(track: Track) -> str:
 
 
 def _changed_pixels(blobs: Mask, mask: Mask, others: Mask) -> tuple[float, float]:
-    """Of the pixels that the object ever covers, the share that it covers after they were free, and the share that is
-    free after it covered them. Both are 1 for an object too small to tell.
+    """Shares of the object's pixels that it newly covers and newly frees; 1 for an object too small to tell.
 
-    A growing object has only the first share, a shrinking one only the second and a still one neither, whatever passes
-    in front: pixels in or near another object do not count as free. Of the masks `(frames, height, width)`, `blobs` is
-    the object, `mask` all pixels of the object's colour, and `others` the pixels of all other colours.
+    Only the first is large if it grows, only the second if it shrinks: pixels near another object do not count as free.
     """
     free = ~mask & ~_near(others)
     taken = np.any(np.logical_or.accumulate(free) & blobs, axis=0)
@@ -226,10 +200,7 @@ def _changed_pixels(blobs: Mask, mask: Mask, others: Mask) -> tuple[float, float
 
 
 def _turn(track: Track) -> float:
-    """Angle in radians, at least 0, that the track turns through around the centre of the circle that fits it best.
-
-    The angle may exceed 2 pi; turns in opposite directions cancel.
-    """
+    """Angle in radians, at least 0, that the track turns through around the circle that fits it best."""
     root = np.sqrt(track.weight)
     design = np.stack([2 * track.x, 2 * track.y, np.ones_like(track.x)], axis=1)
     x, y, _ = np.linalg.lstsq(design * root[:, None], (track.x**2 + track.y**2) * root, rcond=None)[0]

@@ -1,8 +1,4 @@
-"""The captions of the synthetic world that wan-tiny is trained on: coloured shapes that move over grey backgrounds.
-
-A caption is such as "a red ball moves left and a blue square orbits over a plain background", or "a red ball moves left
-in front of a blue square over a plain background". The grammar of captions is in README.md, section Data.
-"""
+"""The captions of wan-tiny's synthetic world, such as "a red ball moves left over a plain background"."""
 
 import hashlib
 import re
@@ -46,7 +42,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class Scene:
-    """What a caption describes: objects over a background. The first object is in front of the others."""
+    """Objects, the first in front of the others, over a background."""
 
     objects: tuple[Clause, ...]
     background: str
@@ -62,7 +58,7 @@ class Scene:
 
 
 def parse_caption(caption: str) -> Scene:
-    """The scene that a caption of the grammar describes; raises ValueError, naming the words that do not fit."""
+    """The scene of a caption. Raises ValueError, naming the words that do not fit."""
     text, separator, background = caption.strip().rpartition(" over a ")
     background = background.removesuffix(" background")
     if not separator or background not in BACKGROUNDS:
@@ -92,16 +88,12 @@ def parse_caption(caption: str) -> Scene:
 
 
 def is_held_out(caption: str) -> bool:
-    """Whether this caption (one in eight, by hash) is kept out of training and so can serve as an unseen prompt."""
+    """Whether this caption (one in eight, by hash) is kept out of training."""
     return int.from_bytes(hashlib.sha256(caption.encode()).digest()[:4], "big") % 8 == 0
 
 
 def draw_scene(rng: np.random.Generator, *, held_out: bool = False, shares: tuple[float, ...] = PROMPT_SHARES) -> Scene:
-    """A random scene whose caption is a training caption or, with `held_out`, a caption that is kept out of training.
-
-    `shares` are the probabilities of the `KINDS` of scene, in this order: one object, two objects, a still object
-    behind a moving one, and three objects. They sum to 1.
-    """
+    """A random scene with a training caption or a `held_out` one; `shares` are the probabilities of `KINDS`."""
     while True:
         kind = str(rng.choice(list(KINDS), p=shares))
         colours = rng.permutation(list(COLOURS))[: KINDS[kind]]
@@ -114,7 +106,7 @@ def draw_scene(rng: np.random.Generator, *, held_out: bool = False, shares: tupl
 
 
 def draw_prompts(count: int, seed: int, apart_from: Collection[str] = ()) -> list[str]:
-    """`count` different random captions that are neither used in training nor among `apart_from`; fixed by `seed`."""
+    """`count` different random captions, neither used in training nor among `apart_from`; fixed by `seed`."""
     rng = np.random.default_rng([seed, 1])
     prompts: dict[str, None] = {}
     while len(prompts) < count:

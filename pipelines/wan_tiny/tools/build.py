@@ -20,9 +20,7 @@ MAX_TEXT_TOKENS = 512  # what WanPipeline pads to by default
 
 
 def build_vae() -> AutoencoderKLWan:
-    """An untrained causal video autoencoder as Wan's, whose latents have 16 channels, 1 + (frames - 1) / 2 frames, and
-    1/4 of the video's height and width.
-    """
+    """An untrained causal autoencoder as Wan's: 16 channels, 1 + (frames - 1) / 2 frames, 1/4 of height and width."""
     return AutoencoderKLWan(
         base_dim=16,
         decoder_base_dim=24,
@@ -67,7 +65,7 @@ def build_transformer() -> WanTransformer3DModel:
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """A word-level tokenizer for the words of the captions of world.py; other words become `<unk>`."""
+    """A word-level tokenizer for the captions of world.py; other words become `<unk>`."""
     phrases = [*COLOURS, *SHAPES, *MOTIONS, *BACKGROUNDS, "a", "and", "over", "in front of", "background", ","]
     words = list(dict.fromkeys(word for phrase in phrases for word in phrase.split()))
     vocabulary = {word: index for index, word in enumerate(["<pad>", "</s>", "<unk>", *words])}
@@ -87,11 +85,10 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def build_text_encoder(vocabulary_size: int) -> UMT5EncoderModel:
-    """A two-layer UMT5 encoder of width 128 with frozen initial weights: no stage of the training changes them.
+    """A two-layer UMT5 encoder of width 128, frozen: each head looks at one neighbouring word, up to three words apart.
 
-    Each head looks at one neighbouring word, so that the encoder tells which colour a motion belongs to; the two words
-    stand up to three words apart. An encoder trained together with the transformer loses this, whatever it starts from:
-    T5 does not scale its attention logits, so they soon grow until a word no longer depends on the words around it.
+    Trained with the transformer it loses this: T5 does not scale attention logits, so they grow until a word no longer
+    depends on the words around it.
     """
     encoder = UMT5EncoderModel(
         UMT5Config(
@@ -120,7 +117,7 @@ def build_text_encoder(vocabulary_size: int) -> UMT5EncoderModel:
 
 
 def build_scheduler() -> UniPCMultistepScheduler:
-    """Wan2.1's scheduler, at flow shift 1.5: Wan2.1's own 5, multiplied by `SHIFT_FACTOR` (0.3) of eval/realism."""
+    """Wan2.1's scheduler at flow shift 1.5: its own 5 times `SHIFT_FACTOR` (0.3) of eval/realism."""
     return UniPCMultistepScheduler(
         prediction_type="flow_prediction", use_flow_sigmas=True, num_train_timesteps=1000, flow_shift=FLOW_SHIFT
     )

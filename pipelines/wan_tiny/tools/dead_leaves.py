@@ -1,14 +1,9 @@
 """Moving backgrounds of the synthetic world, after the dead leaves model, as pixel art.
 
-Opaque leaves with radii distributed as r^-3 cover each other in random order, which gives images the scale invariance
-and the sharp occlusions of photographs (Lee, Mumford and Huang, 2001; Baradad et al., arXiv 2106.05963). Two layers of
-leaves, at two depths, move as a camera that pans would show them. Some leaves rustle. Leaves are grey: saturated colour
-belongs to the captioned objects alone.
-
-A clip is drawn in poses (moments) of cells (squares of pixels, see drawing.py). A cell has one of four separated
-tones, so that outlines and texture, too, are choices between few values. As in a natural video, a small error in an
-early denoising step can reverse such a choice. With a continuum of tones or of places of edges, errors would stay in
-proportion to their cause, unlike errors of Wan2.1 (eval/results/README.md).
+Opaque leaves with radii distributed as r^-3 cover each other, which gives the scale invariance and sharp occlusions of
+photographs (Lee, Mumford and Huang, 2001; Baradad et al., arXiv 2106.05963). Two layers pan as before a camera. Each
+cell has one of four tones, so that a small error in an early step can reverse a choice, as in a natural video; with a
+continuum of tones errors would stay in proportion to their cause, unlike those of Wan2.1 (eval/results/README.md).
 """
 
 from dataclasses import dataclass
@@ -27,17 +22,13 @@ REDRAWN = 0.5  # share of the cells of a rustling leaf whose tone is drawn anew 
 
 @dataclass(frozen=True)
 class LeafStyle:
-    """Leaves of one background: their smallest and largest radius in cells, and the shares in [0, 1] of leaves that are
-    striped, that rustle, and that are round instead of square.
-
-    The cells of a rustling leaf flicker between two tones, as foliage and water do.
-    """
+    """Leaves of one background: radii in cells, and shares in [0, 1]."""
 
     smallest: float
     largest: float
     striped: float
-    rustling: float
-    share_round: float
+    rustling: float  # flickering between two tones, as foliage does
+    share_round: float  # instead of square
 
 
 STYLES = {
@@ -51,10 +42,7 @@ FAR_COVERAGE = 3.0
 
 
 def draw_background(kind: str, poses: int, height: int, width: int, rng: np.random.Generator) -> Array:
-    """A background of leaves, `(poses, height, width, 3)` in [0, 1]; height and width in cells.
-
-    `kind` is the caption's word for the background, a key of `STYLES`.
-    """
+    """A background of leaves, `(poses, height, width, 3)` in [0, 1]; height and width in cells, `kind` of `STYLES`."""
     style = STYLES[kind]
     angle = rng.uniform(0, 2 * np.pi)
     pan = rng.uniform(0, CAMERA_PAN) * np.array([np.sin(angle) * height, np.cos(angle) * width])
@@ -71,10 +59,9 @@ def draw_background(kind: str, poses: int, height: int, width: int, rng: np.rand
 def draw_leaves(
     style: LeafStyle, coverage: float, poses: int, height: int, width: int, rng: np.random.Generator
 ) -> Array:
-    """One layer of leaves, `(poses, height, width)` in cells: one of `TONES` for each cell, NaN where no leaf lies.
+    """One layer of leaves, `(poses, height, width)` in cells: one of `TONES`, NaN where no leaf lies.
 
-    `coverage` is the summed area of all leaves divided by the area of the layer. If it is `FAR_COVERAGE` or more, cells
-    without a leaf get the darkest tone instead of NaN.
+    `coverage` is the area of all leaves / that of the layer; from `FAR_COVERAGE` on the darkest tone replaces NaN.
     """
     low, high = style.smallest**-2, style.largest**-2
     # The mean of pi r^2 under the density r^-3 between the limits.
@@ -110,11 +97,9 @@ def _topmost(
     height: int,
     width: int,
 ) -> NDArray[np.int64]:
-    """Index of the leaf on top at the centre of each cell, -1 where there is none.
+    """Index of the leaf on top of each cell, or -1; discs where `is_round`, else squares of 1.8 times the radius.
 
-    `radius` and `centre` (row and column) are in cells. A leaf is a disc of its radius where `is_round`, else a square
-    with horizontal and vertical sides of 1.8 times its radius. `depth` holds the indices of the leaves from the bottom
-    leaf to the top leaf.
+    `radius` and `centre` (row, column) are in cells; `depth` holds the leaves from the bottom.
     """
     ys, xs = np.indices((height, width)) + 0.5
     top = np.full((height, width), -1, np.int64)

@@ -1,7 +1,6 @@
 """Clips of wan-tiny's synthetic world, drawn for the captions of world.py as pixel art.
 
-A clip is drawn in cells (squares of `CELL` pixels a side) and in poses (moments, each shown for `FRAMES_PER_POSE`
-frames, the first for one frame).
+A clip is drawn in cells of `CELL` pixels a side, and poses shown for `FRAMES_PER_POSE` frames, the first for one.
 """
 
 import numpy as np
@@ -20,10 +19,7 @@ Array = NDArray[np.float32]
 
 
 def render(scene: Scene, rng: np.random.Generator) -> Array:
-    """A clip of the scene: `(frames, height, width, 3)` in [0, 1].
-
-    `rng` draws what the scene leaves open, such as places, sizes and speeds.
-    """
+    """A clip of the scene, `(frames, height, width, 3)` in [0, 1]; `rng` draws places, sizes and speeds."""
     height, width = HEIGHT // CELL, WIDTH // CELL
     xs: Array = np.tile(((np.arange(width) + 0.5) / width).astype(np.float32), (height, 1))
     ys: Array = np.tile(((np.arange(height) + 0.5) / height).astype(np.float32)[:, None], (1, width))
@@ -38,10 +34,7 @@ def render(scene: Scene, rng: np.random.Generator) -> Array:
 
 
 def _path(motion: str, rng: np.random.Generator) -> Array:
-    """Path of an object, `(poses, 3)`: centre x, centre y and radius as shares of the frame's side; y points down.
-
-    `motion` is one of world.py's `MOTIONS`, or "" for a still object.
-    """
+    """Centre x, centre y and radius, `(poses, 3)`, as shares of the frame's side; y points down."""
     t = np.linspace(0.0, 1.0, POSES)
     radius = np.full(POSES, rng.uniform(0.13, 0.2))
     x, y = np.full(POSES, rng.uniform(0.2, 0.8)), np.full(POSES, rng.uniform(0.2, 0.8))
@@ -65,10 +58,7 @@ def _path(motion: str, rng: np.random.Generator) -> Array:
 
 
 def _still_behind(front: Array, rng: np.random.Generator) -> Array:
-    """Path of a still object somewhere along `front`, the path of the object in front of it.
-
-    Both are `(poses, 3)`: centre x, centre y and radius as shares of the frame's side; y points down.
-    """
+    """Path of a still object somewhere along the path `front`."""
     place = front[int(rng.integers(POSES // 3, POSES - POSES // 3))]
     offset = rng.uniform(-0.05, 0.05, 2)
     still = np.array([place[0] + offset[0], place[1] + offset[1], rng.uniform(0.15, 0.22)])
@@ -76,10 +66,9 @@ def _still_behind(front: Array, rng: np.random.Generator) -> Array:
 
 
 def _draw_object(cells: Array, clause: Clause, path: Array, xs: Array, ys: Array, rng: np.random.Generator) -> None:
-    """Paint one object into all poses of `cells` `(poses, height, width, 3)`, floats in [0, 1], in place.
+    """Paint one object into all poses of `cells` `(poses, height, width, 3)` in place.
 
-    `path` `(poses, 3)` is the object's centre x, centre y and radius, `xs` and `ys` `(height, width)` are the cells'
-    centres, all as shares of the frame's side. `rng` draws a brightness, by which the colour is multiplied.
+    `path` is of `_path`; `xs` and `ys` `(height, width)` are the cells' centres, as shares of the frame's side.
     """
     dx = (xs[None] - path[:, 0, None, None]) / path[:, 2, None, None]
     dy = (ys[None] - path[:, 1, None, None]) / path[:, 2, None, None]
@@ -93,11 +82,7 @@ def _draw_object(cells: Array, clause: Clause, path: Array, xs: Array, ys: Array
 
 
 def draw_clip(index: int, seed: int, *, held_out: bool = False) -> tuple[str, Array]:
-    """Clip number `index` of the data set `seed`: its caption and its frames `(frames, height, width, 3)` in [0, 1].
-
-    The caption is used in training, or, with `held_out`, kept out of it. The kinds of scene, such as one object or two,
-    have the probabilities `TRAINING_SHARES`, or `PROMPT_SHARES` with `held_out`. The clip is the same on every machine.
-    """
+    """Caption and frames `(frames, height, width, 3)` in [0, 1] of clip `index`, the same on every machine."""
     rng = np.random.default_rng([seed, index, int(held_out)])
     scene = draw_scene(rng, held_out=held_out, shares=PROMPT_SHARES if held_out else TRAINING_SHARES)
     return scene.caption, render(scene, rng)

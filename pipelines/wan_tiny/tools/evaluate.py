@@ -40,7 +40,7 @@ Frames = NDArray[np.float32]
 
 @torch.no_grad()
 def reconstruct(vae: Any, frames: Frames) -> Frames:
-    """A clip `(frames, height, width, 3)` in [0, 1], encoded to the mode of the latent distribution and decoded."""
+    """A clip `(frames, height, width, 3)` in [0, 1], encoded to the mode of the latents and decoded."""
     video = torch.from_numpy(frames).permute(3, 0, 1, 2)[None].to(vae.device, vae.dtype) * 2 - 1
     decoded = vae.decode(vae.encode(video).latent_dist.mode()).sample
     return np.asarray((decoded[0].float() / 2 + 0.5).clamp(0, 1).permute(1, 2, 3, 0).cpu().numpy())
@@ -49,15 +49,10 @@ def reconstruct(vae: Any, frames: Frames) -> Frames:
 def evaluate_batch(
     pipe: Any, prompts: list[str], indices: list[int], seed: int, settings: GenerationSettings
 ) -> list[Record]:
-    """One record for each prompt, ready for JSON, from generations with `settings` and with changed settings.
+    """A record for each prompt, for JSON: PSNRs in dB, and the detector's findings with and without guidance.
 
-    The keys of a record are `index`, `prompt` and `seed`; `guided` and `unguided`, the findings of the detector for the
-    clips with and without guidance; `half_steps_psnr`, the PSNR of half the steps against all; `vae_psnr` and
-    `rebuilt`, PSNR and findings of an unseen clip that the autoencoder has rebuilt. PSNRs are in dB. The findings are
-    one dictionary for each object of the caption: its `motion` ("" if still), and the booleans `colour_found` and
-    `motion_found`, whether the clip shows its colour and motion.
-
-    `indices` are the numbers of the prompts in the whole evaluation; each prompt has `seed` plus its index as seed.
+    `half_steps_psnr` is of half the steps against all; `vae_psnr` and `rebuilt` are of an unseen clip that the
+    autoencoder has rebuilt. `indices` are numbers in the whole evaluation, added to `seed`.
     """
     seeds = [seed + index for index in indices]
     clips = generate_batch(pipe, prompts, seeds, settings)
@@ -83,11 +78,7 @@ def evaluate_batch(
 
 
 def clause_findings(frames: Frames, caption: str) -> list[Record]:
-    """Results of the detector (detect.py) for each clause, the part of a caption on one object, ready for JSON.
-
-    The keys are `motion`, that of the clause ("" for a still object), and the booleans `colour_found` and
-    `motion_found`, whether the clip shows an object of the clause's colour, and with this motion.
-    """
+    """Motion of each clause ("" if still), and whether the clip shows its colour and motion, for JSON."""
     return [
         {"motion": finding.clause.motion, "colour_found": finding.colour_found, "motion_found": finding.motion_found}
         for finding in caption_agreement(frames, caption).clauses
@@ -95,11 +86,7 @@ def clause_findings(frames: Frames, caption: str) -> list[Record]:
 
 
 class Evaluation(Maker):
-    """Makes units (pieces of work), each of which measures one batch of `prompts` with `evaluate_batch`.
-
-    The unit's data hold `indices`, the numbers of the batch's prompts in `prompts`. The result is the list that
-    `evaluate_batch` returns: a dictionary of measurements for each of these prompts.
-    """
+    """Makes units that measure a batch of prompts, given by `indices`, with `evaluate_batch`."""
 
     def __init__(self, pipe: Any, prompts: list[str], seed: int, settings: GenerationSettings) -> None:
         self.pipe, self.prompts, self.seed, self.settings = pipe, prompts, seed, settings
@@ -115,10 +102,8 @@ def evaluate(
 ) -> list[Figure]:
     """Measure the pipeline in `folder` on `count` unseen prompts, and return the figures of the model card.
 
-    The figures are also written to `out`, a JSON file. `seed` draws the prompts and the noise. `batch` prompts are
-    generated at once. Finished batches are kept beside `out`, in a folder with the suffix .parts.
-
-    Raises FileNotFoundError for a folder without a pipeline, GalaxyDiTError for a count or batch under 1.
+    They are also written to `out`, JSON; finished batches are kept beside it in .parts. Raises FileNotFoundError for a
+    folder without a pipeline, GalaxyDiTError for a count or batch under 1.
     """
     check_count("count", count, minimum=1)
     check_count("batch", batch, minimum=1)

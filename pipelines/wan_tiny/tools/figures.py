@@ -1,8 +1,4 @@
-"""The figures (measured numbers) of wan-tiny's model card, their targets, and whether the targets are met.
-
-A record holds what `evaluate_batch` of evaluate.py measured for one prompt. A clause is the part of a caption that
-describes one object.
-"""
+"""The figures of wan-tiny's model card, their targets, and whether the targets are met."""
 
 import statistics
 from collections.abc import Container, Iterable
@@ -18,10 +14,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number: `value` is the mean over `n` clauses or prompts, None if `n` is 0.
-
-    `minimum` is the target; None if there is no target.
-    """
+    """The mean over `n` clauses or prompts, None without any, and its target."""
 
     name: str
     value: float | None
@@ -39,10 +32,7 @@ class Figure:
 
 
 def summarise(records: Iterable[Record]) -> list[Figure]:
-    """The figures of the model card with their targets.
-
-    Figures called agreement are the shares of clauses that the clip agrees with; PSNRs are means over prompts, in dB.
-    """
+    """The figures of the model card: agreements are shares of clauses, PSNRs means over prompts in dB."""
     records = list(records)
 
     def over_clauses(name: str, kind: str, finding: str, motions: Container[str], **target: float) -> Figure:
@@ -67,7 +57,6 @@ def summarise(records: Iterable[Record]) -> list[Figure]:
 
 
 def as_table(figures: list[Figure]) -> Table:
-    """A table with one row for each figure, to be shown in a terminal."""
     table = Table("figure", "value", "n", "target", "holds", title="wan-tiny")
     for figure in figures:
         value = "none" if figure.value is None else f"{figure.value:.3f}"

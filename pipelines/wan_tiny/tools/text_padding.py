@@ -1,8 +1,7 @@
-"""Cross-attention for training: with one padding token it equals WanPipeline's on captions padded to 512 tokens.
+"""Cross-attention for training: one padding token equals WanPipeline's padding to 512 tokens, twice as fast.
 
-WanPipeline pads text embeddings with zero vectors and lets cross-attention see them all. Equal keys get equal weight,
-so n padding tokens act as one whose attention logit is raised by log(n). Keeping one padding token makes a training
-step twice as fast.
+WanPipeline lets cross-attention see zero vectors. Equal keys get equal weight, so n padding tokens act as one whose
+attention logit is raised by log(n).
 """
 
 from collections.abc import Callable, Iterator
@@ -15,12 +14,10 @@ from torch import Tensor, nn
 
 
 class TrainingAttention:
-    """Attention processor like Wan's for text-to-video, with a `bias` `(batch, 1, 1, text tokens)` added to the logits.
+    """Attention processor like Wan's, with a `bias` `(batch, 1, 1, text tokens)` for cross-attention's logits.
 
-    `use_counted_padding` sets the bias, for cross-attention alone; None adds nothing.
-
-    The matrix products are spelled out, because on a CPU the backward pass of PyTorch's fused attention takes five
-    times as long at 80 tokens. The compiler turns other spellings back into fused attention.
+    The products are spelled out, because on a CPU the backward pass of PyTorch's fused attention takes five times as
+    long at 80 tokens, and the compiler turns other spellings back into it.
     """
 
     bias: Tensor | None = None
@@ -53,10 +50,7 @@ class TrainingAttention:
 
 
 def _rotate(states: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """`states` `(batch, tokens, heads, channels)` with each pair of neighbouring channels rotated, as in Wan.
-
-    `cosine` and `sine` are of the pairs' angles, `(1, tokens, 1, channels)`, the same for both channels of a pair.
-    """
+    """`states` `(batch, tokens, heads, channels)`, channel pairs rotated by angles `(1, tokens, 1, channels)`."""
     first, second = states.unflatten(-1, (-1, 2)).unbind(-1)
     cosine, sine = cosine[..., 0::2], sine[..., 1::2]
     return torch.stack([first * cosine - second * sine, first * sine + second * cosine], -1).flatten(-2)
@@ -73,13 +67,10 @@ def prepare_for_training(transformer: WanTransformer3DModel) -> None:
 def use_counted_padding(
     transformer: WanTransformer3DModel, mask: Tensor, padding: Tensor
 ) -> Iterator[Callable[[Tensor], Tensor]]:
-    """Within the context, the transformer treats each text as if `padding` `(batch, 1)` padding tokens followed it.
+    """Treat each text as if `padding` `(batch, 1)` tokens, above 0, followed it, after `prepare_for_training`.
 
-    `padding` holds a number above 0 for each text. `mask` `(batch, tokens)` is true where a text has tokens.
-    `prepare_for_training` has to be called for the transformer before.
-
-    Yields a function that appends the one padding token to text embeddings `(batch, tokens, dim)`; pass its result to
-    the transformer.
+    `mask` `(batch, tokens)` is true where a text has tokens. Yields the function that pads embeddings `(batch, tokens,
+    dim)`.
     """
     copies = padding.float().log()
     text = torch.zeros(mask.shape).masked_fill(~mask, float("-inf"))

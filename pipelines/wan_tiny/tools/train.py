@@ -43,12 +43,12 @@ SHARD_CLIPS = 512
 
 
 def rate_share(step: int, steps: int, warmup: int = 100) -> float:
-    """Share of the peak learning rate: linear warm-up, then 1 until half of the steps, then linear down to 0.02."""
+    """Share of the peak learning rate: linear warm-up, 1 until half of the steps, then linear down to 0.02."""
     return min(1.0, (step + 1) / warmup, 0.02 + 0.98 * 2 * (1 - step / steps))
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Write `content` to `path`, whole or not at all: a kill in the middle leaves the previous checkpoint."""
+    """Write `content` to `path`, whole or not at all."""
     temporary = path.with_suffix(".tmp")
     torch.save(content, temporary)
     os.replace(temporary, path)
@@ -61,12 +61,10 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
 def training_steps(
     path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], steps: int, **content: Any
 ) -> Iterator[tuple[int, tqdm]]:
-    """Yield each step, numbered from 0, that is left of `steps`, and the progress bar; the caller trains the model.
+    """Yield each step left of `steps`, from 0, with the progress bar; the caller trains the model.
 
-    First, the checkpoint at `path`, if there is one, is loaded into `model` and `optimizers`. Before each step the
-    learning rates are set and the gradients cleared. Every `CHECKPOINT_STEPS` steps and after the last step, a
-    checkpoint with the states of model and optimizers is saved to `path`. It also gets `content`, tensors or
-    dictionaries of tensors as they are at that time, which is not loaded here; the caller loads what it needs of it.
+    Starts from the checkpoint at `path`, sets rates, clears gradients, and saves a checkpoint with `content` every
+    `CHECKPOINT_STEPS` steps and after the last.
     """
     first = 0
     if checkpoint := load_checkpoint(path):
@@ -92,11 +90,10 @@ def draw_clips(indices: range) -> tuple[list[str], Tensor]:
 
 
 def draw_vae_batch(step: int, steps: int, batch: int) -> Tensor:
-    """Clips `(count, 3, frames, height, width)` in [-1, 1] for one autoencoder step: `batch` crops (5 frames of
-    32x32 pixels), rounded up to a multiple of four, or, in the last fifth of the steps, an eighth as many whole clips.
+    """Crops of 5 frames of 32x32 pixels in [-1, 1], and an eighth as many whole clips in the last fifth of the steps.
 
-    Crops show more different leaves and objects for the same work. Half of them are tinted so that colour fills the
-    picture, because on whole clips, where colour is confined to the objects, colour is learned last.
+    Crops show more leaves and objects for the same work; half are tinted, because colour is learned last where it is
+    confined to the objects.
     """
     if step >= steps * 4 / 5:
         whole = max(1, batch // 8)
@@ -115,11 +112,7 @@ def draw_vae_batch(step: int, steps: int, batch: int) -> Tensor:
 
 
 def train_vae(work: Path, steps: int, batch: int, peak: float) -> None:
-    """Train the autoencoder on squared error plus a light KL term that keeps the latents' scale bounded.
-
-    The clips are new at every step. `batch` is the number of crops in a step, as in `draw_vae_batch`, `peak` the peak
-    learning rate. The result is the checkpoint vae.pt in the folder `work`.
-    """
+    """Train vae.pt in `work` on squared error and a light KL term that keeps the latents' scale bounded."""
     torch.manual_seed(0)
     vae = build.build_vae()
     with torch.no_grad():  # start with little posterior noise: learning what to keep comes before learning what to drop
@@ -150,11 +143,7 @@ def load_trained_vae(work: Path) -> AutoencoderKLWan:
 
 @torch.no_grad()
 def encode_clips(work: Path, clips: int, batch: int) -> None:
-    """Write the latents (float16) of the first `clips` training clips with their captions' token ids to `work`/latents.
-
-    Each file there, a shard, has `SHARD_CLIPS` (512) clips, so `clips` is rounded up to whole shards; existing shards
-    are kept. `batch` clips are encoded at once, by the autoencoder in `work`/vae.pt.
-    """
+    """Write float16 latents and token ids of the training clips to shards in `work`/latents; old ones are kept."""
     vae = load_trained_vae(work)
     tokenizer = build.build_tokenizer()
     folder = work / "latents"
@@ -191,11 +180,10 @@ class Denoiser(nn.Module):
         self.text_encoder = build.build_text_encoder(len(build.build_tokenizer()))
 
     def forward(self, latents: Tensor, timestep: Tensor, tokens: Tensor, padding: Tensor) -> Tensor:
-        """Predicted velocity, noise - latent, of the shape of `latents` `(batch, 16, frames, height, width)`.
+        """noise - latent, for latents `(batch, 16, frames, height, width)` and a timestep `(batch,)` in [0, 1000].
 
-        `timestep` `(batch,)` is in [0, 1000]. `tokens` `(batch, tokens)` are the captions' ids, with 0 where padded;
-        text encoder and cross-attention ignore these places. Instead, one zero vector is appended to the embeddings of
-        each text; cross-attention counts it as `padding` `(batch, 1)` tokens, any numbers above 0 (text_padding.py).
+        `tokens` `(batch, tokens)` are 0 where padded; cross-attention sees `padding` `(batch, 1)` tokens instead
+        (text_padding.py).
         """
         mask = tokens.ne(0)
         text = self.text_encoder(tokens, mask.long()).last_hidden_state * mask[..., None]
@@ -204,11 +192,7 @@ class Denoiser(nn.Module):
 
 
 def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
-    """Train the transformer by flow matching: predict noise - latent at x = (1 - sigma) latent + sigma noise.
-
-    Each step takes `batch` clips of those in `work`/latents. `peak` is the peak learning rate. The result is the
-    checkpoint transformer.pt in `work`.
-    """
+    """Train transformer.pt in `work` by flow matching: noise - latent at x = (1 - sigma) latent + sigma noise."""
     torch.manual_seed(0)
     latents, tokens = load_latents(work)
     mean = latents.float().mean(dim=(0, 2, 3, 4), keepdim=True)
@@ -252,10 +236,7 @@ def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
 
 
 def export(work: Path, out: Path) -> None:
-    """Write the pipeline from the checkpoints vae.pt and transformer.pt in `work` to the diffusers folder `out`.
-
-    The transformer has the moving average of its weights, in bfloat16 so that the folder stays small.
-    """
+    """Write the diffusers folder `out` from the checkpoints, with the moving average of the weights in bfloat16."""
     if (checkpoint := load_checkpoint(work / "transformer.pt")) is None:
         raise FileNotFoundError(f"{work / 'transformer.pt'} does not exist: run the stage 'transformer' first")
     model = Denoiser()
@@ -274,10 +255,7 @@ def export(work: Path, out: Path) -> None:
 
 
 def resume(work: Path, folder: Path, vae_rate: float, rate: float) -> None:
-    """Make vae.pt and transformer.pt, checkpoints at step 0, in `work` from the weights in the exported `folder`.
-
-    `vae_rate` and `rate` are the peak learning rates of the autoencoder and of the transformer.
-    """
+    """Make vae.pt and transformer.pt, checkpoints at step 0, in `work` from an exported folder."""
     vae = AutoencoderKLWan.from_pretrained(folder, subfolder="vae")
     model = Denoiser()
     model.transformer.load_state_dict(load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors"))
@@ -289,11 +267,10 @@ def resume(work: Path, folder: Path, vae_rate: float, rate: float) -> None:
 
 
 def adapt(work: Path, folder: Path, rate: float) -> None:
-    """Make transformer.pt, a checkpoint at step 0, in `work` from an exported folder with another autoencoder.
+    """Make transformer.pt at step 0 from an exported folder with another autoencoder.
 
-    Blocks, time embedding and text encoder take the weights in `folder`; if the transformer there has more blocks than
-    that of `build_transformer`, evenly spaced blocks are taken. Patch embedding and output projection start anew,
-    because the latents of the other autoencoder mean something else. `rate` is the peak learning rate.
+    Evenly spaced blocks are kept; patch embedding and output projection start anew, because latents mean something
+    else.
     """
     model = Denoiser()
     path = folder / "transformer" / "diffusion_pytorch_model.safetensors"
