@@ -1,12 +1,7 @@
 """Choose the videos of a run that one dimension of a benchmark measures, their file names, and their shares.
 
-A dimension is one of the benchmark's scores. A share is a part of the dimension's videos that is measured by itself. A
-unit is one video of the run, and a clip is its record. Upstream is the benchmark's own code; the protocol is its rule
-of which videos to measure for each prompt. An arrangement (`Arrangement`) holds the chosen videos of one dimension or
-share with their file names and prompts, and whether the static filter applies, which keeps only videos without motion.
-
-VBench reads prompts, and the action of `human_action`, from file names: `{prompt}-{sample}.mp4`. For its own prompts
-these names are fixed. Other prompts are passed separately, and the names only need to be legal and unique.
+A share is a part of a dimension's videos that is measured by itself. VBench reads prompts, and the action of
+`human_action`, from file names, `{prompt}-{sample}.mp4`; names of other prompts need only be legal and unique.
 """
 
 import os
@@ -30,24 +25,14 @@ ILLEGAL = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The videos of one dimension, or of a share of it.
+    """The videos of one dimension, or of a share of it."""
 
-    Attributes:
-        mode: "vbench_standard" (`STANDARD`) if all prompts are the benchmark's own, else "custom_input" (`CUSTOM`).
-        files: unit id by file name.
-        prompts: prompt by file name; empty in the standard mode.
-        entries: entries of the benchmark's prompt list that have videos; empty in the custom mode.
-        static_filter: whether only static videos count, the first five of each prompt.
-        complete: whether every prompt of the dimension has all videos of the protocol, and `static_filter` is the
-            protocol's.
-    """
-
-    mode: str
-    files: Mapping[str, str]
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    entries: Sequence[Mapping[str, Any]] = ()
-    static_filter: bool = False
-    complete: bool = False
+    mode: str  # `STANDARD` if all prompts are the benchmark's own, else `CUSTOM`
+    files: Mapping[str, str]  # unit id by file name
+    prompts: Mapping[str, str] = field(default_factory=dict)  # by file name; empty in the standard mode
+    entries: Sequence[Mapping[str, Any]] = ()  # of the benchmark's prompt list, with videos; empty in the custom mode
+    static_filter: bool = False  # only the first five static videos of each prompt count
+    complete: bool = False  # all videos and the filter of the benchmark's protocol
 
 
 def arrange(
@@ -57,17 +42,10 @@ def arrange(
     full_info: Sequence[Mapping[str, Any]],
     static_filter: bool | None = None,
 ) -> Arrangement:
-    """The arrangement of `clips` for one dimension.
+    """The arrangement of one variant's `clips` for one dimension; `full_info` is upstream's list of prompts.
 
-    Args:
-        clips: records of the videos that one variant of the run's job has.
-        full_info: upstream's list of prompts; an entry has the prompt ("prompt_en") and the names of its dimensions
-            ("dimension").
-        static_filter: whether only static videos count; without effect in dimensions that the protocol does not filter
-            (all but temporal flickering). None means on for the benchmark's own prompts, as in the protocol, else off.
-
-    Raises GalaxyDiTError if a clip has another prompt than the benchmark's and the dimension takes no others, or if no
-    clip has a prompt of the dimension.
+    `static_filter` is by default the protocol's for the benchmark's own prompts. Raises GalaxyDiTError if the dimension
+    takes no other prompts, or none of the clips'.
     """
     known = {entry["prompt_en"] for entry in full_info}
     others = [clip.prompt for clip in clips if clip.prompt not in known]
@@ -119,10 +97,9 @@ def _arrange_custom(clips: Clips, filtered: bool) -> Arrangement:
 
 
 def shares(suite: Suite, arrangement: Arrangement, size: int) -> Iterator[Arrangement]:
-    """Cut the arrangement of a dimension into shares of `size` videos; the last share may be smaller.
+    """Cut a dimension's arrangement into shares of `size` videos.
 
-    A share exceeds `size` only by further videos of its last prompt: videos of one prompt stay together, because the
-    static filter and some dimensions look at all videos of a prompt.
+    Videos of one prompt stay together, because the static filter and some dimensions look at all of them.
     """
     group: list[str] = []
     names = list(arrangement.files)
@@ -151,16 +128,13 @@ def _share(suite: Suite, arrangement: Arrangement, names: Sequence[str]) -> Arra
 
 
 def legal_name(prompt: str) -> str:
-    """A prompt as part of a file name on any file system: legal, at most 180 bytes, not empty."""
+    """A prompt as part of a file name on any file system: at most 180 bytes, not empty."""
     text = prompt.encode("utf-8", "replace")[:LONGEST_NAME].decode("utf-8", "ignore")
     return ILLEGAL.sub("_", text).strip(" .") or "_"
 
 
 def lay_out(places: Mapping[str, Path], folder: Path) -> None:
-    """Create `folder` and fill it with links to files, or with copies where the system refuses links.
-
-    `places` has the path of each file by the name of its link. Raises GalaxyDiTError if a file is missing.
-    """
+    """Fill the new `folder` with links to `places` by name, or copies. Raises GalaxyDiTError if a file is missing."""
     folder.mkdir(parents=True)
     for name, place in places.items():
         if not place.is_file():

@@ -1,7 +1,4 @@
-"""The Python environment of VBench or VBench-2.0: find the benchmark in an environment, or build one.
-
-A suite is one of the two benchmarks.
-"""
+"""The Python environment of VBench or VBench-2.0, which pin old versions of packages: find it or build it."""
 
 import json
 import os
@@ -30,10 +27,7 @@ print(torch.__version__, torchvision.__version__)
 
 @dataclass(frozen=True)
 class Environment:
-    """An environment with an installed benchmark: its Python, and the folder and version of the benchmark.
-
-    A benchmark has an environment of its own, because it pins old versions of packages.
-    """
+    """An environment's Python, and folder and version of the benchmark in it."""
 
     python: Path
     package: Path
@@ -41,7 +35,7 @@ class Environment:
 
 
 def open_environment(folder: Path, suite: Suite) -> Environment:
-    """The environment in a folder. Raises GalaxyDiTError if the folder holds no environment with the benchmark."""
+    """The environment in a folder. Raises GalaxyDiTError if the folder holds none with the benchmark."""
     python = folder.absolute() / "bin" / "python"
     question = QUESTION.format(package=suite.package)
     done = subprocess.run([python, "-c", question], capture_output=True, text=True) if python.exists() else None
@@ -54,10 +48,7 @@ def open_environment(folder: Path, suite: Suite) -> Environment:
 
 
 def read_full_info(environment: Environment, suite: Suite) -> list[dict[str, Any]]:
-    """The benchmark's list of prompts, from the installed package.
-
-    An entry has, among others, the prompt ("prompt_en") and the names of its dimensions ("dimension").
-    """
+    """The benchmark's list of prompts; entries have "prompt_en" and "dimension", the names of its dimensions."""
     return json.loads((environment.package / suite.full_info).read_text(encoding="utf-8"))
 
 
@@ -74,20 +65,17 @@ def set_up(
     detectron2: Path | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[Environment, str]:
-    """Build the environment of a suite in a folder.
+    """Build the environment of a suite in a folder, or complete it; returns it and its versions of torch.
 
-    Returns the environment, and a text with its versions of torch and torchvision. A second call completes an
-    interrupted one. Every package is pinned in packages/SUITE.txt; the benchmark itself is installed without its
-    dependencies, because it pins versions that no current torch supports.
+    Every package is pinned in packages/SUITE.txt; the benchmark is installed without its dependencies, because it pins
+    versions that no current torch supports.
 
     Args:
-        pip_arguments: passed to each `pip install`, such as an index for another build of torch.
-        detectron2: a checkout of github.com/facebookresearch/detectron2, whose Python code is put on the
-            environment's path.
+        pip_arguments: of each `pip install`, such as an index for another build of torch.
+        detectron2: a checkout of github.com/facebookresearch/detectron2 for the environment's path.
         tell: called with a line of text before each stage.
 
-    Raises GalaxyDiTError with the last lines of pip's output if a package cannot be installed, or if torch and
-    torchvision do not fit together; also if `folder` holds something else, or `detectron2` is no checkout.
+    Raises GalaxyDiTError with the end of pip's output, and for a folder or checkout that is none.
     """
     if detectron2 is not None and not (detectron2 / "detectron2" / "__init__.py").is_file():
         cure = "clone https://github.com/facebookresearch/detectron2, and name the clone"

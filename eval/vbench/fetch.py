@@ -1,9 +1,7 @@
 """Download the model files that dimensions of a benchmark need, to the benchmark's cache folder.
 
-The sources are those of upstream, the benchmark's own code. A download goes to `NAME.part` and is resumed with a range
-request, if the server still has the same file (RFC 9110, If-Range). The file gets its name once its size and SHA-256
-are right: the published SHA-256 and the SHA-256 that the Hugging Face hub names (X-Linked-Etag), as far as they exist.
-The SHA-256 of every file is kept in `NAME.sha256`, in the format of sha256sum.
+A download goes to `NAME.part`, is resumed by a range request (RFC 9110, If-Range), and gets its name once size and
+SHA-256, the published one and the hub's (X-Linked-Etag), are right. `NAME.sha256` keeps it in sha256sum's format.
 """
 
 import hashlib
@@ -29,14 +27,10 @@ Tell = Callable[[str, int, int], None]
 
 
 def fetch(dimensions: Sequence[Dimension], extra: Sequence[Weights], cache: Path, tell: Tell) -> list[Path]:
-    """Download the files of the dimensions, and the files `extra`, that are missing in the folder `cache`.
+    """Download the missing files of the dimensions, and `extra`, to `cache`; models of the hub go to its own cache.
 
-    Models of the Hugging Face hub go to the hub's own cache. Returns the paths of the files downloaded now, then the
-    folder of each model of the hub, whether downloaded now or earlier. `tell` is called after each part of a download
-    with the file's name, its bytes so far, and its size in bytes, 0 if unknown; not for models of the hub.
-
-    Raises GalaxyDiTError if a file cannot be downloaded, or has another content than published. The error for a failed
-    download names every missing file with its place and source, so that the user can copy the file there.
+    Returns the paths downloaded now and the folders of the hub's models. Raises GalaxyDiTError, naming every missing
+    file and its source, if one cannot be downloaded or has another content.
     """
     wanted = dict.fromkeys([*(weights for dimension in dimensions for weights in dimension.weights), *extra])
     missing = [weights for weights in wanted if not (cache / weights.path).exists()]
@@ -55,7 +49,7 @@ def fetch(dimensions: Sequence[Dimension], extra: Sequence[Weights], cache: Path
 
 
 def describe(weights: Sequence[Weights], cache: Path) -> str:
-    """Text with the path in `cache` and the URL of each file: "PATH from URL", separated by semicolons."""
+    """ "PATH from URL" of each file."""
     return "; ".join(f"{cache / file.path} from {file.url}" for file in weights)
 
 
@@ -77,7 +71,7 @@ def _fetch_one(weights: Weights, cache: Path, tell: Tell) -> Path:
 
 
 def _extract_all(archive: zipfile.ZipFile, folder: Path) -> None:
-    """Extract into `folder` without the archive's top folder. zipfile lets no path lead out of `folder`."""
+    """Extract into `folder` without the archive's top folder; zipfile lets no path lead out of it."""
     for member in archive.infolist():
         parts = PurePosixPath(member.filename).parts[1:]
         if parts and not member.is_dir():
@@ -86,12 +80,10 @@ def _extract_all(archive: zipfile.ZipFile, folder: Path) -> None:
 
 
 def download(url: str, place: Path, sha256: str, tell: Tell) -> Path:
-    """Download one file, or the rest of it, to the path `place`, which is returned.
+    """Download the file, or the rest of it, to `place`, and return that.
 
-    `sha256` is the published SHA-256 or its first digits, "" without one. `tell` is called after each part
-    with the file's name, its bytes so far, and its size in bytes, 0 if unknown. Raises GalaxyDiTError if the file's
-    SHA-256 does not begin with `sha256`, or is not the SHA-256 that the server names. Raises OSError or HTTPException
-    if the connection fails; the next call resumes the download.
+    `sha256` are the first digits of the published one. Raises GalaxyDiTError if it differs, OSError or HTTPException if
+    the connection fails; the next call resumes.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     part, mark = place.with_name(f"{place.name}.part"), place.with_name(f"{place.name}.part.etag")
@@ -131,7 +123,7 @@ def download(url: str, place: Path, sha256: str, tell: Tell) -> Path:
 
 
 def linked_sha256(headers: Mapping[str, str] | Message) -> str:
-    """The SHA-256 that the `headers` of the hub's answer name for a file in its large-file storage, else ""."""
+    """The SHA-256 in the hub's headers of a file in its large-file storage, else ""."""
     etag = (headers.get("X-Linked-Etag") or "").strip('"')
     return etag if len(etag) == SHA256_DIGITS else ""
 

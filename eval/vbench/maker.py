@@ -1,8 +1,4 @@
-"""Measures shares with a benchmark, VBench or VBench-2.0. Upstream is the benchmark's own code.
-
-A share is a part of the videos that one dimension of the benchmark measures; it is the unit of work. The value of a
-video is its raw score, its count the number of items, such as frames, that upstream averages over in it, else 1.
-"""
+"""Measures shares of a dimension's videos with VBench or VBench-2.0."""
 
 import json
 import os
@@ -39,24 +35,15 @@ OFFLINE = {
 
 @dataclass
 class ShareMaker(Maker):
-    """Measures shares: hands each to the driver (inside/driver.py), a process in the benchmark's environment that lives
-    on between shares.
+    """Measures shares by the driver (inside/driver.py), a process in the benchmark's environment that lives on.
 
-    A unit is a share; `Plan.units` makes its data, such as "suite", "dimension" and "videos" (unit id, path and SHA-256
-    of each video by file name). Its result holds the share's raw "score", None if no video counts, and "videos", the
-    (value, count) of each video by the video's unit id.
-
-    store: the run with the videos.
-    environment: the benchmark's, at the same path on every machine.
-    cache: folder of the benchmark's model files, at the same path on every machine.
-    trust: let the benchmark unpickle weights, which can run any code that they carry; by default torch loads tensors
-        only.
+    Results hold the raw "score", None if no video counts, and the (value, count) of "videos" by unit id.
     """
 
-    store: Store
-    environment: Environment
-    cache: Path
-    trust: bool = False
+    store: Store  # the run with the videos
+    environment: Environment  # at the same path on every machine
+    cache: Path  # of model files, at the same path on every machine
+    trust: bool = False  # let the benchmark unpickle weights, which can run any code
     _driver: "subprocess.Popen[str] | None" = None
 
     def prepare(self, rank: Rank) -> None:
@@ -81,17 +68,14 @@ class ShareMaker(Maker):
             return Output(_result(folder, dimension, unit.data))
 
     def close(self) -> None:
-        """End the driver that this process started; the driver of a worker process ends with the worker."""
+        """End this process's driver; that of a worker ends with the worker."""
         if self._driver is not None:
             self._driver.kill()
             self._driver.communicate()
             self._driver = None
 
     def _lay_out(self, paths: Mapping[str, str], folder: Path) -> None:
-        """Fill `folder` with links to the videos, or with copies if the store is remote.
-
-        `paths` has each video's path in the store, by file name in the folder.
-        """
+        """Fill `folder` with links to the videos, or copies from a remote store."""
         if self.store.is_local:
             lay_out({name: Path(self.store.root, path) for name, path in paths.items()}, folder)
             return
@@ -139,15 +123,9 @@ class ShareMaker(Maker):
 
 
 def _result(folder: Path, dimension: Dimension, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The share's result: the benchmark's "score", None if no video counts, and "videos", the (value, count) of each
-    video by its unit id.
+    """The result of a share from what the driver left in `folder`.
 
-    `folder` holds what the driver (inside/driver.py), the process that runs the benchmark, left there:
-    scores_eval_results.json, with the score and the values of the videos; and, if only static videos count, kept.json.
-    The driver renames static videos, and kept.json maps each new file name to the original one.
-
-    `data` is that of the share's unit (`Plan.units`). Two of its keys are read: "static_filter", whether only static
-    videos count; and "videos", by original file name a mapping with the video's id as "unit".
+    The driver renames static videos; kept.json maps each new file name to the original one.
     """
     names = {name: name for name in data["videos"]}
     if data["static_filter"]:

@@ -1,7 +1,4 @@
-"""The videos of a run that a suite (VBench or VBench-2.0) measures, and their division into shares.
-
-A share is a part of the videos of one dimension and one variant of the run's job; it is measured by itself.
-"""
+"""The videos of a run that VBench or VBench-2.0 measures, and their division into shares."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,28 +18,17 @@ Selection = Mapping[str, Sequence[VideoRecord]]
 
 @dataclass
 class Plan:
-    """Makes the units of work with which a suite measures a run.
-
-    Attributes:
-        version: version of the installed benchmark.
-        full_info: the benchmark's list of prompts; an entry has the prompt ("prompt_en") and the names of its
-            dimensions ("dimension").
-        share: least number of videos in a share; only the last share of a dimension may have fewer.
-    """
+    """Makes the units with which a suite measures a run."""
 
     suite: Suite
-    version: str
-    full_info: Sequence[Mapping[str, Any]]
-    share: int = SHARE
+    version: str  # of the installed benchmark
+    full_info: Sequence[Mapping[str, Any]]  # of `read_full_info`
+    share: int = SHARE  # least videos in a share but the last
 
     def units(self, key: tuple[str, str], arrangement: Arrangement, selection: Selection) -> list[Unit]:
-        """One unit of work for each share of `key`, the names of one variant and one dimension.
+        """A unit for each share of the (variant, dimension) `key`.
 
-        `arrangement` has the videos that the dimension measures, `selection` the records of all videos that count, by
-        variant. A unit's data have the keys "suite", "version" (of the benchmark), "variant" and "dimension" (names);
-        "mode", "static_filter", "prompts" and "entries", the fields of the share's `Arrangement`; and "videos", by file
-        name a mapping with "unit" (the video's id), "path" and "sha256", so that a video that was made again is
-        measured again.
+        Data include the hash of each video, so that a video that was made again is measured again.
         """
         variant, name = key
         dimension, clips = self.suite.dimensions[name], {clip.unit: clip for clip in selection[variant]}
@@ -70,10 +56,9 @@ class Plan:
 
 
 def select_videos(root: str, records: Sequence[VideoRecord], variants: Sequence[str]) -> Selection:
-    """The records of the videos that count, by variant: of the prompts and seeds with a video in each of `variants`.
+    """Records by variant of prompts and seeds with a video in each of `variants`, sorted by these.
 
-    The records of a variant are sorted by prompt index and seed. Raises GalaxyDiTError, which names the run `root`,
-    if there are none.
+    Raises GalaxyDiTError if there are none.
     """
     filmed = [record for record in records if record.video is not None]
     done = {variant: {record.pair: record for record in filmed if record.variant == variant} for variant in variants}

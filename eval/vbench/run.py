@@ -1,18 +1,6 @@
 """Measures the videos of a run with a benchmark: choose videos, check weights, measure shares, combine their scores.
 
-A variant is one of the ways to generate in the run's job. A share is a part of the videos of one variant and one
-dimension; it is measured by itself. Upstream is the benchmark's own code. A suite is the benchmark as data: its
-dimensions and their settings. A plan (`Plan`) holds the suite, the installed version and prompt list of the benchmark,
-and the size of a share; it divides videos into shares. A selection (`Selection`) holds by variant the records of the
-videos to measure: those whose prompt and seed have a video in every variant.
-
-An arrangement (`Arrangement`) holds the chosen videos of one variant and dimension: file names, prompts, the mode
-("vbench_standard" if all prompts are the benchmark's own, else "custom_input"), and whether the static filter applies.
-This filter keeps only videos without motion, the first five of each prompt; only VBench's temporal flickering has it.
-
-runs/x/vbench/
-  results.json   what `results.py` describes
-  shares/        a store of `pipelines.runs`: one record for each share of a dimension's videos
+runs/x/vbench/ holds results.json (results.py) and shares/, a store of `pipelines.runs`.
 """
 
 import json
@@ -57,25 +45,18 @@ def evaluate(
 ) -> Results:
     """Measure dimensions of all variants of a run, and write results.json, which keeps the scores of earlier calls.
 
-    Shares that earlier calls measured are kept, failed shares are measured again. Nothing is downloaded.
+    Measured shares are kept, failed ones measured again; nothing is downloaded.
 
     Args:
         root: the run, a folder or an address that fsspec reaches.
-        names: names of the dimensions.
-        environment: the suite's environment, from `open_environment` or `set_up`.
+        names: dimensions.
         cache: the folder of upstream's weights, by default upstream's own.
-        suite: the benchmark.
-        share: number of videos of a share, by default as in earlier calls, or 100 in the first call. A dimension whose
-            score does not follow from the scores of shares is measured whole.
-        static_filter: measure temporal flickering on static videos alone; by default on for the benchmark's own
-            prompts.
+        share: videos of a share, by default as before, or 100; some dimensions are measured whole.
+        static_filter: temporal flickering on static videos alone; by default for the benchmark's own prompts.
         trust: let upstream unpickle its weights, which can run code.
-        executor: measures the shares, by default one after the other in this process.
-        progress: is told which shares begin, are done and fail; by default nothing is shown.
 
-    Raises GalaxyDiTError before anything runs if a dimension is unknown or does not suit the prompts, if weights or
-    videos are missing, or if earlier shares had another size or benchmark version. Later failures are
-    in `Results.failed`.
+    Raises GalaxyDiTError before anything runs for unknown or unsuitable dimensions, missing weights or videos, and
+    other earlier shares; later failures are in `Results.failed`.
     """
     dimensions = suite.select(names)
     store, job = load_run(root)
@@ -108,10 +89,9 @@ def evaluate(
 
 
 def check_weights(suite: Suite, dimensions: Sequence[Dimension], cache: Path, static_filter: bool) -> None:
-    """Raise GalaxyDiTError if a model file is missing; the error names each missing file, its place and its source.
+    """Raise GalaxyDiTError with place and source of each missing model file.
 
-    `cache` is the folder of upstream's model files. With `static_filter`, temporal flickering also needs RAFT, the
-    optical flow model with which the static filter finds videos without motion.
+    With `static_filter`, temporal flickering also needs RAFT, an optical flow model.
     """
     missing = []
     for dimension in dimensions:
@@ -132,10 +112,9 @@ def check_weights(suite: Suite, dimensions: Sequence[Dimension], cache: Path, st
 
 
 def open_shares(store: Store, suite: Suite, environment: Environment, share: int | None) -> tuple[Store, int]:
-    """The store of a run's shares, which is created if needed, and the number of videos of a share.
+    """The store of a run's shares, created if needed, and the videos of a share: `share`, or as before, or 100.
 
-    This number is `share`; if `share` is None, that of the shares in the store, or 100 without any. Raises
-    GalaxyDiTError if the store holds shares of another size or of another version of the benchmark.
+    Raises GalaxyDiTError if earlier shares are of another size or benchmark version.
     """
     if share is not None:
         check_count("share", share, 1)
@@ -155,12 +134,9 @@ def open_shares(store: Store, suite: Suite, environment: Environment, share: int
 def collect(
     plan: Plan, kept: Store, selection: Selection, asked: Mapping[tuple[str, str], Arrangement]
 ) -> tuple[dict[str, VariantScores], dict[str, str]]:
-    """The scores of every variant, and why some dimensions have none: `Results.variants` and `Results.failed`.
+    """`Results.variants` and `Results.failed`, of this call and earlier ones.
 
-    The scores are by variant, the reasons by "variant/dimension". Includes all dimensions whose shares the current or
-    earlier calls of `evaluate` measured. `plan` divides the videos into shares; `kept` is the store of the shares;
-    `asked` has, by (variant, dimension), the videos that the current call of `evaluate` chose for the dimensions it was
-    asked for, each choice as an `Arrangement`.
+    `asked` has this call's arrangements by (variant, dimension); `kept` is the store of shares.
     """
     variants: dict[str, dict[str, DimensionScore]] = {}
     failed = {}
@@ -187,11 +163,7 @@ def collect(
 
 
 def _possible(plan: Plan, dimension: Dimension, clips: Sequence[VideoRecord]) -> list[Arrangement]:
-    """The choices of videos among a variant's `clips` that an earlier call of `evaluate` may have measured: with and
-    without the static filter (only videos without motion), if the dimension has one.
-
-    Empty if the dimension cannot measure these videos.
-    """
+    """The arrangements, with and without the static filter, that an earlier call may have measured."""
     arranged = []
     for static_filter in (True, False) if dimension.filtered else (None,):
         with suppress(GalaxyDiTError):
@@ -202,11 +174,9 @@ def _possible(plan: Plan, dimension: Dimension, clips: Sequence[VideoRecord]) ->
 def _score(
     plan: Plan, kept: Store, selection: Selection, key: tuple[str, str], arrangement: Arrangement
 ) -> DimensionScore:
-    """The score of one (variant, dimension), `key`, from its shares in the store `kept`.
+    """The score of one (variant, dimension) from its shares, without `drop`.
 
-    `drop`, the points lost against the baseline, is None in it: `collect` sets it. `arrangement` has the videos of the
-    dimension, which `plan` divides into shares with the records in `selection`. Raises GalaxyDiTError if a share is
-    missing or failed, or if no video has a score, because none is static or upstream leaves out all of them.
+    Raises GalaxyDiTError if a share is missing or failed, or no video has a score.
     """
     dimension = plan.suite.dimensions[key[1]]
     videos: dict[str, tuple[float, float]] = {}

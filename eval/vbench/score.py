@@ -12,17 +12,14 @@ POINTS = 100.0  # scores are published in points, of which 100 are the best
 
 
 def normalise(dimension: Dimension, score: float) -> float:
-    """A dimension's raw score in points: 100 (score - low) / (high - low), with the ends of the dimension's range."""
+    """A dimension's raw score in points: 100 (score - low) / (high - low)."""
     return POINTS * (score - dimension.low) / (dimension.high - dimension.low)
 
 
 def total_up(suite: Suite, scores: Mapping[str, DimensionScore]) -> VariantScores:
-    """The scores of one variant: its dimensions, groups and total; only complete dimensions count in groups and total.
+    """The scores of one variant; groups and total are weighted means of points of complete dimensions.
 
-    `scores` are those of the variant's measured dimensions, by name. A dimension is complete if all prompts and videos
-    of the benchmark's protocol were present; its points are its raw score on the scale to 100 (`normalise`). A group is
-    the weighted mean of the points of its dimensions, the total the weighted mean of the groups. The benchmark's own
-    code counts a missing dimension as 0; here its group and the total are missing, too.
+    Upstream counts a missing dimension as 0; here its group and the total are missing, too.
     """
     missing = tuple(name for name in suite.dimensions if name not in scores or not scores[name].complete)
     groups = {}
@@ -37,11 +34,9 @@ def total_up(suite: Suite, scores: Mapping[str, DimensionScore]) -> VariantScore
 def measure_drop(
     dimension: Dimension, baseline: Mapping[tuple[int, int], float], variant: Mapping[tuple[int, int], float]
 ) -> Drop | None:
-    """The points that a variant lost against the baseline in one dimension; None if they share no video.
+    """Points lost between raw scores by (prompt index, seed), where both have one; None without a pair.
 
-    `baseline` and `variant` have the raw score of each video by (prompt index, seed). Only pairs with a
-    score in both count, because the static filter and some dimensions leave out videos. The interval is by bootstrap
-    over prompts, since videos of one prompt are not independent.
+    The interval is by bootstrap over prompts, because videos of one prompt are not independent.
     """
     scale = POINTS / dimension.video_scale / (dimension.high - dimension.low)
     pairs = [pair for pair in baseline if pair in variant]

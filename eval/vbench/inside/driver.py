@@ -1,9 +1,7 @@
 """Run VBench or VBench-2.0 inside its own environment. Nothing here imports this project.
 
-The driver reads paths of folders from standard input, a JSON string a line, until the input ends, and answers "done"
-for each. A folder holds videos/, prompts.json (the benchmark's entries of the prompts) and task.json (suite, dimension,
-mode, prompts by file name, static_filter). Upstream, the benchmark's own code, writes `scores_eval_results.json` to the
-folder; if upstream raises, the driver writes `scores_error.txt`.
+Reads paths of folders from standard input, a JSON string a line, and answers "done" for each. A folder holds videos/,
+prompts.json and task.json, and gets `scores_eval_results.json` by upstream, or `scores_error.txt`.
 """
 
 import gc
@@ -33,12 +31,7 @@ def main() -> None:
 
 
 def score(folder: Path) -> None:
-    """Measure the videos in a folder in the dimension that its task.json names; write scores_eval_results.json there.
-
-    That file has the dimension as key, and as value a list of two: its score, and a list of upstream's entries of the
-    videos, mappings with "video_path", "video_results" (the video's score) and, in some dimensions, further keys. If no
-    video counts, the two are None and an empty list.
-    """
+    """Measure a folder's videos as its task.json says; write {dimension: [score, upstream's entries of the videos]}."""
     import torch
 
     task = json.loads((folder / "task.json").read_text(encoding="utf-8"))
@@ -77,10 +70,7 @@ def score(folder: Path) -> None:
 
 
 def _add_frame_counts(path: Path, dimension: str) -> None:
-    """Add the number of compared frames, as "cnt_per_video", to each video's entry of `dimension` in the file `path`.
-
-    Upstream averages over these frames, and does not write their number.
-    """
+    """Add the compared frames that upstream averages over, as "cnt_per_video", to the file `path`."""
     from vbench.utils import load_video
 
     results = json.loads(path.read_text(encoding="utf-8"))

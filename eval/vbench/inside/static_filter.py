@@ -1,8 +1,7 @@
 """Keep the static videos for temporal flickering, like VBench's script `static_filter.py`, which its package lacks.
 
 A video is static if its optical flow (RAFT, Teed and Deng 2020, arXiv 2003.12039) stays small between neighbouring
-frames and between the first and the last frame. A prompt has up to 25 videos; in the order of their names as text, the
-first five static ones count. The thresholds are those of the script (github.com/Vchitect/VBench).
+frames and between first and last. Thresholds are the script's (github.com/Vchitect/VBench).
 """
 
 import json
@@ -21,23 +20,16 @@ ALLOWED = 2 / 16  # of the frames may exceed the limit
 
 
 def is_static(flows: Sequence[float], shorter_side: int, frames: int) -> bool:
-    """Whether a video counts as static.
-
-    flows: mean flow in pixels of the fastest 2 % of the pixels (`_flows`), between neighbouring frames in order, then
-        first to last and last to first.
-    shorter_side: of a frame, in pixels.
-    frames: number of frames.
-    """
+    """Whether a video counts as static, by `_flows` in pixels, the shorter side in pixels and the number of frames."""
     limit, allowed = LIMIT * shorter_side / SHORTEST_SIDE, round(ALLOWED * frames)
     moving = sum(flow > limit for flow in flows[:-2])
     return moving <= allowed and all(flow <= 2 * allowed * limit for flow in flows[-2:])
 
 
 def keep_static(folder: Path, device: Any) -> Path:
-    """Link the static videos of `folder`/videos, the first five of each prompt, into `folder`/static; return that path.
+    """Link the first five static videos of each prompt in `folder`/videos into the returned `folder`/static.
 
-    RAFT runs on `device`, a torch device. The kept videos of each prompt are numbered anew from 0; `kept.json` in
-    `folder` maps the new names to the old ones.
+    They are numbered anew from 0; kept.json maps the new names to the old ones.
     """
     from easydict import EasyDict
     from vbench.dynamic_degree import DynamicDegree
@@ -75,10 +67,9 @@ def _judge(raft: Any, path: Path) -> bool:
 
 
 def _flows(raft: Any, frames: Sequence[Any]) -> Iterator[float]:
-    """Yield the mean flow in pixels of the fastest 2 % of the pixels for each pair of `frames`: neighbours in order,
-    then first to last and last to first. `raft` is VBench's DynamicDegree, whose `model` computes the flow. `frames`
-    are tensors `(1, 3, height, width)` on its device, RGB from 0 to 255 in float32, as `raft.get_frames` returns them;
-    they are padded here to the multiples of 8 that RAFT needs.
+    """Mean flow in pixels of the fastest 2 % of the pixels between neighbours, first to last and last to first.
+
+    `frames` are `(1, 3, height, width)` RGB from 0 to 255 in float32; `raft` is VBench's DynamicDegree.
     """
     from vbench.third_party.RAFT.core.utils_core.utils import InputPadder
 

@@ -1,7 +1,6 @@
-"""Shims: they restore names and behaviour that newer versions of packages dropped, and that upstream still uses.
+"""Shims restore names and behaviour that newer packages dropped and upstream, the benchmark's own code, still uses.
 
-Upstream is the benchmark's own code. Each shim is one file, which names the line of upstream. A shim does nothing if
-the package still has the name or the behaviour.
+A shim is one file, which names upstream's line, and does nothing if the package still has the name.
 """
 
 import importlib

@@ -1,7 +1,6 @@
 """`@register_model` above `vit_large_patch16_224`: vbench/third_party/umt/models/modeling_finetune.py:347.
 
-timm's `create_model` now passes `cache_dir` to every registered function. The functions of upstream pass it on to a
-class that does not accept it, so this shim drops the argument before these functions are called.
+timm's `create_model` now passes `cache_dir`, which upstream's class does not accept, so this shim drops it.
 """
 
 from collections.abc import Callable
