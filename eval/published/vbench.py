@@ -1,7 +1,6 @@
-"""VBench 1.0 as data: dimensions and their groups, ranges and weights in the total, and the model files they need.
+"""VBench 1.0 (Huang et al. 2024, arXiv 2311.17982) as data: dimensions, groups, ranges, weights and model files.
 
-Source: VBench (Huang et al. 2024, arXiv 2311.17982); the numbers and file names are those of github.com/Vchitect/VBench
-(`scripts/constant.py`) and of the package vbench 0.1.5.
+Numbers and file names are those of github.com/Vchitect/VBench (`scripts/constant.py`) and of the package vbench 0.1.5.
 """
 
 import json
@@ -105,10 +104,9 @@ VBENCH = Suite("vbench", "VBench 1.0", PACKAGE, "0.1.5", FULL_INFO, "VBENCH_CACH
 
 
 def vbench_prompts(count: int | None = None, dimensions: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The prompts of VBench's `dimensions` (None: all dimensions), each once, cut to the first `count` (None: all).
+    """The first `count` prompts of VBench's `dimensions`, by default all, from the package without importing it.
 
-    They are read from a file of the installed package vbench, without importing it. Raises GalaxyDiTError if vbench is
-    missing, for an unknown dimension, and if `count` exceeds the number of prompts.
+    Raises GalaxyDiTError without vbench, for an unknown dimension and for too large a `count`.
     """
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None or not (path := Path(spec.origin).with_name(FULL_INFO)).is_file():

@@ -1,8 +1,7 @@
-"""VBench-2.0 as data: dimensions, groups, videos per prompt, and what each dimension needs.
+"""VBench-2.0 (Zheng et al. 2025, arXiv 2503.21755) as data: dimensions, groups, videos per prompt, and needs.
 
-Source: VBench-2.0 (Zheng et al. 2025, arXiv 2503.21755). Names and counts are those of the package vbench2 0.1.1.
-Groups and totals are those of github.com/Vchitect/VBench (`VBench-2.0/scripts/constant.py`, `cal_final_score.py`):
-scores enter the total as they are; the total is the mean over the groups, and a group the mean over its dimensions.
+Names and counts are those of the package vbench2 0.1.1; totals, unweighted means of groups of raw scores, those of
+github.com/Vchitect/VBench (`VBench-2.0/scripts/constant.py`, `cal_final_score.py`).
 """
 
 from galaxydit.eval.published.suite import CHECKPOINTS, Dimension, Suite, Weights
