@@ -1,7 +1,4 @@
-"""Agreement of a video with its caption, as `pipelines/wan_tiny/detect.py` detects it.
-
-Captions and videos are those of wan-tiny, a small model of a world of coloured moving shapes.
-"""
+"""Agreement of a video of wan-tiny with its caption, as `pipelines/wan_tiny/detect.py` detects it."""
 
 from functools import partial
 

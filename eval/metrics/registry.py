@@ -19,10 +19,7 @@ METRICS: dict[str, Metric] = {
 
 
 def select(names: Sequence[str]) -> tuple[Metric, ...]:
-    """The metrics of these names, in this order.
-
-    Raises GalaxyDiTError for an unknown metric, and for one whose packages or weights are missing.
-    """
+    """The metrics of these names. Raises GalaxyDiTError for an unknown one, and for missing packages or weights."""
     for name in names:
         if name not in METRICS:
             cure = f"check the spelling{did_you_mean(name, METRICS)}"
@@ -35,11 +32,9 @@ def select(names: Sequence[str]) -> tuple[Metric, ...]:
 def measure(
     video: Video, reference: Video | None, prompt: str, metrics: Sequence[Metric] = tuple(METRICS.values())
 ) -> tuple[dict[str, float], dict[str, str], dict[str, str]]:
-    """The values of the metrics that suit this video, the reasons why others do not suit it, and the errors of those
-    that raised, each by name.
+    """Values, reasons why other metrics do not suit the video, and errors of those that raised, each by name.
 
-    `reference` is the video of the same prompt and seed without acceleration; None if `video` is that one. Raises
-    ValueError if values of `video` lie outside the range of a video.
+    `reference` is the plain video, None if `video` is it. Raises ValueError for values out of range.
     """
     check_frames(video, "video")
     values: dict[str, float] = {}

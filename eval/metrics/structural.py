@@ -1,7 +1,7 @@
-"""Structural similarity at one scale (SSIM) and at five (MS-SSIM).
+"""Structural similarity at one scale (SSIM) and at five (MS-SSIM), by separable windows in float64.
 
-The window is applied along one side and then along the other, in float64. This takes a fiftieth of the time of torch's
-two-dimensional convolution in float64 on a CPU; float32 loses the variance of smooth areas to cancellation.
+float32 loses the variance of smooth areas to cancellation; torch's two-dimensional convolution takes fifty times as
+long.
 """
 
 import os
@@ -23,21 +23,14 @@ def gaussian_window(side: int, sigma: float) -> Image:
 
 
 def local_mean(image: Image, window: Image) -> Image:
-    """Weighted mean in each square window inside the image `(height, width, ...)`.
-
-    `window` holds the weights along one side, `(side,)`; the weight of a pixel is that of its row times that of its
-    column. The result is side - 1 pixels smaller in height and width.
-    """
+    """Weighted mean in each square window inside the image `(height, width, ...)`, side - 1 pixels smaller."""
     inside = slice(len(window) // 2, -(len(window) // 2))
     rows = correlate1d(image, window, axis=0)[inside]
     return np.asarray(correlate1d(rows, window, axis=1)[:, inside])
 
 
 def local_moments(x: Image, y: Image, window: Image) -> tuple[Image, Image, Image, Image, Image]:
-    """Mean of x, mean of y, variance of x, variance of y (at least 0) and covariance, in each window inside the images.
-
-    x and y have equal shapes; `window` holds the weights along one side of a square window, `(side,)`.
-    """
+    """Means of x and y, variances (at least 0) and covariance in each window inside the images."""
     mean_x, mean_y = local_mean(x, window), local_mean(y, window)
     variance_x = np.maximum(local_mean(x * x, window) - mean_x**2, 0)
     variance_y = np.maximum(local_mean(y * y, window) - mean_y**2, 0)
@@ -51,10 +44,7 @@ SCALE_WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # from the finest to t
 
 
 def _compare(x: Image, y: Image) -> tuple[float, float]:
-    """SSIM of two frames, and the product of SSIM's contrast and structure terms, each a mean over windows and colours.
-
-    x and y are `(height, width, 3)` in [0, 1].
-    """
+    """SSIM of two frames in [0, 1], and its product of contrast and structure, means over windows and colours."""
     moments = local_moments(x.astype(np.float64), y.astype(np.float64), WINDOW)
     mean_x, mean_y, variance_x, variance_y, covariance = moments
     contrast = (2 * covariance + C2) / (variance_x + variance_y + C2)
@@ -71,7 +61,7 @@ def _compare_at_scales(x: Image, y: Image) -> float:
 
 
 def _halve(image: Image) -> Image:
-    """The image at half the size: means of 2x2 pixels; an odd last row or column is dropped."""
+    """Means of 2x2 pixels; an odd last row or column is dropped."""
     even = image[: image.shape[0] // 2 * 2, : image.shape[1] // 2 * 2]
     return (even[::2, ::2] + even[1::2, ::2] + even[::2, 1::2] + even[1::2, 1::2]) / 4
 
