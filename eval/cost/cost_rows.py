@@ -25,12 +25,10 @@ PREDICTED: Columns = {
 
 
 def rows_of(made: Estimate) -> list[dict[str, Any]]:
-    """One table row for the pipeline without the plugin, and one with the plugin if `made` has a speedup.
+    """A table row for the plain pipeline, and one with the plugin if `made` has a speedup.
 
-    Keys: `method` ("plain", or such as "galaxydit 2x"), `compiled`, and `predicted_` before the name of each field of
-    `Cost`, with the joules again as `predicted_joules`. A predicted value is a dict of `median`, `low` and `high`;
-    `predicted_plugin_bytes` is a number, or None for 0. `predicted_plugin_s` is missing if it is 0, and
-    `predicted_price` without a price.
+    `predicted_` stands before the fields of `Cost`, as dicts of `median`, `low` and `high`; zero and missing ones are
+    left out.
     """
     costs = {"plain": made.plain}
     if made.accelerated is not None:
@@ -54,11 +52,9 @@ def predicted_denoising(
     compute_fraction: float,
     compiled: bool = False,
 ) -> dict[str, float]:
-    """Predicted seconds (`predicted_denoise_s`) and joules (`predicted_joules`) of denoising, for a row of
-    `galaxydit latency`; empty for an unknown device or preset.
+    """Predicted seconds and joules of denoising for a row of `galaxydit latency`; empty for unknown devices.
 
-    `device` is a product name, such as "NVIDIA H100 80GB HBM3", `preset` "1.3B" or "14B" of Wan2.1, `size` height and
-    width in pixels and frames, and `compute_fraction` block evaluations with the plugin / without it.
+    `device` is a product name, `preset` "1.3B" or "14B" of Wan2.1, `size` (height, width, frames).
     """
     gpu, model = gpu_named(device), {"1.3B": "wan2.1-t2v-1.3b", "14B": "wan2.1-t2v-14b"}.get(preset)
     if gpu is None or model is None:

@@ -1,8 +1,4 @@
-"""Predicted cost of videos of a published model on a GPU, without weights and without a GPU.
-
-A plain video is generated without the plugin, an accelerated one with it. A block evaluation is one call of one
-transformer block.
-"""
+"""Predicted cost of videos of a published model on a GPU, without weights and without a GPU."""
 
 import json
 import re
@@ -42,80 +38,50 @@ class Interval:
 
 @dataclass(frozen=True)
 class Cost:
-    """Predicted cost of one video; `price` alone is that of all videos.
+    """Predicted cost of one video; `price` alone is that of all videos."""
 
-    Attributes:
-        batch_latency_s: seconds from the prompt to the decoded video.
-        denoise_s: seconds of the transformer, the plugin's share included.
-        text_encoder_s, decoder_s: seconds outside the transformer, which no reuse shortens; `decoder_s` with the
-            conversion of the frames on the host.
-        plugin_s: the plugin's share of `denoise_s`: seconds of the block that each reused step still runs, so that the
-            plugin can measure the change of its output; 0 without the plugin.
-        energy_per_video_joules: sum over all GPUs.
-        avg_power_watts: mean over the seconds, sum over all GPUs.
-        peak_memory_bytes: of one GPU.
-        plugin_bytes: bytes of one GPU that the plugin keeps between transformer calls; 0 without the plugin.
-        price: of all videos, from the price of a GPU hour; None if that price was not given.
-    """
-
-    batch_latency_s: Interval
-    denoise_s: Interval
+    batch_latency_s: Interval  # from the prompt to the decoded video
+    denoise_s: Interval  # with the plugin's share
     text_encoder_s: Interval
-    decoder_s: Interval
-    plugin_s: Interval
-    energy_per_video_joules: Interval
-    avg_power_watts: Interval
-    peak_memory_bytes: Interval
-    plugin_bytes: int
-    price: Interval | None
+    decoder_s: Interval  # with the conversion of frames on the host
+    plugin_s: Interval  # share of `denoise_s` of the block that reused steps run for the proxy
+    energy_per_video_joules: Interval  # over all GPUs
+    avg_power_watts: Interval  # over all GPUs
+    peak_memory_bytes: Interval  # of one GPU
+    plugin_bytes: int  # of one GPU, kept between transformer calls
+    price: Interval | None  # None without the price of a GPU hour
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The predicted cost of a model's videos, with the settings that it is predicted for.
-
-    Attributes:
-        attention: the attention kernel, such as "cuDNN".
-        compiled: whether the transformer's blocks are compiled.
-        split: how the GPUs share a video, such as "Ulysses 4, ring 2"; "" for one GPU.
-        height, width: in pixels.
-        videos: number of videos that `Cost.price` is for.
-        speedup: block evaluations of a plain video / of an accelerated one; None if only plain videos were asked for.
-        plain, accelerated: predicted cost without and with the plugin; `accelerated` is None without a speedup.
-        fits: whether the expected peak memory, with the plugin if there is a speedup, is below the GPU's memory.
-        sources: where the shapes, the constants and the intervals come from.
-    """
+    """The predicted cost of a model's videos, with the settings that it is predicted for."""
 
     model: str
     gpu: str
     gpus: int
-    attention: str
-    compiled: bool
-    split: str
-    height: int
+    attention: str  # kernel, such as "cuDNN"
+    compiled: bool  # the transformer's blocks
+    split: str  # such as "Ulysses 4, ring 2"; "" for one GPU
+    height: int  # pixels
     width: int
     frames: int
     steps: int
-    videos: int
-    speedup: float | None
+    videos: int  # that `Cost.price` is for
+    speedup: float | None  # by compute; None for plain videos alone
     plain: Cost
     accelerated: Cost | None
-    fits: bool
-    sources: tuple[str, ...]
+    fits: bool  # whether the peak memory is below the GPU's
+    sources: tuple[str, ...]  # of shapes, constants and intervals
 
     @property
     def saved_joules(self) -> float | None:
-        """Joules that the plugin saves per video, plain - accelerated (`Interval.value`); None without a speedup."""
+        """Joules that the plugin saves per video; None without a speedup."""
         if self.accelerated is None:
             return None
         return self.plain.energy_per_video_joules.value - self.accelerated.energy_per_video_joules.value
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: all fields and `saved_joules`, under their own names; dataclasses become dicts.
-
-        Of the keys of `Cost`, batch_latency_s, energy_per_video_joules and avg_power_watts are names of the ML.ENERGY
-        leaderboard.
-        """
+        """Plain data for JSON, with `saved_joules`; some names are those of the ML.ENERGY leaderboard."""
         return asdict(self) | {"sources": list(self.sources), "saved_joules": self.saved_joules}
 
 
@@ -139,22 +105,18 @@ def estimate(
 
     Args:
         model: a name in `CHECKPOINTS`, or a hub id in architectures.json.
-        gpu: a name in `galaxydit.eval.cost.hardware.GPUS`, such as "H100" or "rtx-4090".
-        speedup: block evaluations of a plain video / of an accelerated one, from 1 to steps / 2 (2 for
-            fewer than 4 steps); None predicts plain alone.
-        size: width and height in pixels, such as "1280x720"; by default the size that the model's authors recommend.
-        frames, steps: by default the values that the model's authors recommend.
-        gpus: GPUs that share one video by context parallelism.
-        ring: degree of ring attention, a divisor of `gpus`; by default the degree with the fewest predicted seconds.
-        videos: number of videos that the price is for.
-        price: of one GPU hour, in any currency; None predicts no price.
-        reuse: what the plugin keeps of full steps, "output" (the transformer's output) or "residual" (what its block
-            stack adds to its input); by default the value in the model's profile, or "output" if the model has none.
-        attention: backend as diffusers' `set_attention_backend` names it; "native" predicts the kernel that the
-            installed PyTorch chooses on the GPU.
+        gpu: a name in `hardware.GPUS`, such as "H100" or "rtx-4090".
+        speedup: by compute, from 1 to steps / 2 (2 for fewer than 4 steps); None predicts plain alone.
+        size: such as "1280x720" pixels; size, frames and steps are by default the authors'.
+        gpus: that share one video by context parallelism.
+        ring: degree of ring attention, a divisor of `gpus`; by default the fastest.
+        videos: that the price is for.
+        price: of one GPU hour, in any currency.
+        reuse: "output" or "residual"; by default that of the model's profile, else "output".
+        attention: backend of diffusers' `set_attention_backend`; "native" is the installed PyTorch's choice.
         compiled: whether the transformer's blocks are compiled.
 
-    Raises GalaxyDiTError for a model without a known shape, a GPU or a backend without data, and values out of range.
+    Raises GalaxyDiTError for models, GPUs and backends without data, and values out of range.
     """
     shape, device = architecture_of(model), gpu_of(gpu)
     Request(speedup=speedup)  # raises for a speedup below 1
@@ -187,9 +149,7 @@ def estimate(
 
 
 def _workload(model: str, shape: Architecture, size: str | None, frames: int | None, steps: int | None) -> Workload:
-    """One video at the given settings (see `estimate`). Raises GalaxyDiTError for a value that is not allowed, and for
-    None if the authors of the model recommend no value.
-    """
+    """One video at the given or recommended settings. Raises GalaxyDiTError if they are not allowed, or unknown."""
     by_name = {repository_name(checkpoint.hub_id): checkpoint for checkpoint in CHECKPOINTS.values()}
     known = CHECKPOINTS.get(model) or by_name.get(repository_name(model))
     settings = known.settings if known else None
@@ -247,9 +207,7 @@ def _cost(
 
 
 def _plugin_seconds(work: Workload, made: Prediction, fraction: float) -> float:
-    """Seconds per video in which reused steps run one block of one branch to measure its change; part of
-    `made.denoising`, which has `fraction` of the block evaluations of a plain video.
-    """
+    """Seconds of `made.denoising` in which reused steps run one block of one branch."""
     blocks = work.shape.branches * (work.shape.blocks + work.shape.single_blocks + work.shape.control_blocks)
     probe = 1 / blocks  # compute fraction of a reused step
     reused = (1 - fraction) / (1 - probe)
@@ -257,7 +215,7 @@ def _plugin_seconds(work: Workload, made: Prediction, fraction: float) -> float:
 
 
 def _default_reuse(shape: Architecture) -> str:
-    """The `reuse` of `estimate`, "output" or "residual", in the shipped profile of this architecture; else "output"."""
+    """`reuse` in the shipped profile of this architecture, else "output"."""
     own = {"num_layers": shape.blocks, "num_attention_heads": shape.heads, "attention_head_dim": shape.head_dim}
     plain = (shape.transformers, shape.control_blocks, shape.single_blocks) == (1, 0, 0)
     for path in Path(str(files("galaxydit") / "profiles")).glob("*.json"):
@@ -269,17 +227,16 @@ def _default_reuse(shape: Architecture) -> str:
 
 
 def _held_bytes(work: Workload, reuse: str) -> int:
-    """Bytes that the plugin keeps of two full steps for each guidance branch; `reuse` as in `estimate`."""
+    """Bytes that the plugin keeps of two full steps for each branch."""
     shape, size = work.shape, (work.height, work.width, work.frames)
     prediction = shape.latent_bytes(*size) if reuse == "output" else BYTES * shape.tokens(*size) * shape.width
     return shape.branches * PREDICTIONS_KEPT * prediction
 
 
 def _peak_bytes(work: Workload, split: Split, held: int) -> Interval:
-    """Peak memory of one GPU without offloading, in bytes: the weights, plus the larger need of denoising (a block's
-    tensors, which the GPUs of `split` share, and the `held` bytes of the plugin) and of decoding (the VAE's features).
+    """Peak bytes of one GPU without offloading: weights, and the larger of a denoising block with `held` and decoding.
 
-    The interval reaches from 0.6 to 1.6 times this need (MEMORY_RANGE); its width is assumed, not measured.
+    The width of the interval (MEMORY_RANGE) is assumed, not measured.
     """
     shape = work.shape
     weights = shape.transformers * work.operations.weight_bytes

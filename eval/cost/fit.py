@@ -1,9 +1,8 @@
 """Fit the constants of predict.py to measurements, and check them on rows that the fit has not seen.
 
-    python -m galaxydit.eval.cost.fit [--write]
-
-prints the errors for each set of measurements.json, of fits without each model and without each number of GPUs, and how
-often the prediction names the faster of Ulysses alone and ring attention alone. `--write` replaces constants.json.
+`python -m galaxydit.eval.cost.fit [--write]` prints the errors for each set of measurements.json, of fits without each
+model and number of GPUs, and how often the faster of Ulysses and ring attention is named. `--write` replaces
+constants.json.
 """
 
 import json
@@ -51,32 +50,27 @@ peak in its author's measurement (arXiv 2307.08691); the other values are orders
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement: seconds and joules of a part of one video of a batch, or of a layer.
+    """One measurement of a part of one video of a batch, or of a layer."""
 
-    `name` is that of the set in measurements.json, `label` the hub id or the layer, and `part` "pipeline" (the whole
-    call), "denoising", "text encoder", "decoder" or "layer". `joules` are over all GPUs, nan if unknown.
-    """
-
-    name: str
+    name: str  # of the set in measurements.json
     fitted: bool
-    label: str
+    label: str  # hub id or layer
     platform: Platform
     work: Workload | Layer
     split: Split
-    part: str
+    part: str  # "pipeline" (the whole call), "denoising", "text encoder", "decoder" or "layer"
     steps: int
     compute_fraction: float
     seconds: float
-    joules: float
+    joules: float  # over all GPUs, nan if unknown
 
     @property
     def group(self) -> tuple[Any, ...]:
-        """What the rows of a group share, such as model and platform."""
+        """What the rows of a group share."""
         return self.label, self.platform, self.split.gpus, self.part, self.steps, self.compute_fraction
 
 
 def read_measurements(path: Path = MEASUREMENTS) -> list[Row]:
-    """The rows of a file in the format of measurements.json."""
     return [
         _row(one["name"], one["fitted"], one["settings"] | dict(zip(one["columns"], values, strict=True)))
         for one in json.loads(path.read_text(encoding="utf-8"))
@@ -115,7 +109,7 @@ def predicted(row: Row, constants: Constants) -> tuple[float, float]:
 
 
 def log_errors(row: Row, constants: Constants) -> tuple[float, float]:
-    """The natural logarithm of predicted / measured, for the seconds and for the joules; nan where not measured."""
+    """log(predicted / measured) of seconds and joules; nan where not measured."""
     seconds, joules = predicted(row, constants)
     return math.log(seconds / row.seconds), math.log(joules / row.joules)
 
@@ -123,8 +117,8 @@ def log_errors(row: Row, constants: Constants) -> tuple[float, float]:
 def fit(rows: Sequence[Row]) -> Constants:
     """The constants with the largest posterior, where each group of rows has equal weight.
 
-    Likelihood: log(predicted / measured) is Gaussian around 0. Prior: the logarithm of each constant is Gaussian around
-    that of its value in `PRIOR`.
+    Likelihood: log(predicted / measured) is Gaussian around 0. Prior: each logarithm is Gaussian around that in
+    `PRIOR`.
     """
     sizes = Counter(row.group for row in rows)
     weights = np.array([1 / ROW_SPREAD / math.sqrt(sizes[row.group]) for row in rows for _ in range(2)])
@@ -151,9 +145,7 @@ def _filled(tree: Mapping[str, Any], leaves: Iterator[float]) -> dict[str, Any]:
 
 
 class Check(NamedTuple):
-    """Errors of predictions: log(predicted / measured) of each row, and the means of |predicted / measured - 1| over
-    all rows and over the group where it is largest. The last axis has seconds and joules, nan where not measured.
-    """
+    """log(predicted / measured) of rows, and means of |predicted / measured - 1|, each of seconds and joules."""
 
     rows: np.ndarray
     mean: np.ndarray
@@ -161,7 +153,6 @@ class Check(NamedTuple):
 
 
 def check(rows: Sequence[Row], constants: Constants) -> Check:
-    """Errors of the predictions for these rows with these constants."""
     errors = np.array([log_errors(row, constants) for row in rows])
     of_groups = [errors[[row.group == group for row in rows]] for group in {row.group for row in rows}]
     return Check(errors, _mean(errors), np.fmax.reduce([_mean(each) for each in of_groups]))
@@ -174,14 +165,14 @@ def _mean(errors: np.ndarray) -> np.ndarray:
 
 
 def left_out(rows: Sequence[Row], key: Callable[[Row], Any]) -> dict[tuple[str, Any], Check]:
-    """By set and by value of `key`: errors, with constants fitted to all rows with another value or False."""
+    """Errors by set and value of `key`, with constants fitted to all rows with another value or False."""
     places = dict.fromkeys((row.name, value) for row in rows if (value := key(row)))
     fits = {value: fit([row for row in rows if key(row) != value]) for value in {value for _, value in places}}
     return {place: check([row for row in rows if (row.name, key(row)) == place], fits[place[1]]) for place in places}
 
 
 def named_splits(rows: Sequence[Row], constants: Constants) -> list[bool]:
-    """Whether the prediction names the faster of each pair of rows, one with Ulysses alone, the other with a ring."""
+    """Whether the prediction names the faster of each pair of rows, Ulysses alone and with a ring."""
     pairs: dict[Any, list[Row]] = {}
     for row in rows:
         if isinstance(row.work, Workload) and row.split.gpus > 1 and 1 in (row.split.ulysses, row.split.ring):

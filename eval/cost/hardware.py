@@ -9,27 +9,15 @@ from galaxydit.errors import check_choice, refusal
 
 @dataclass(frozen=True)
 class Gpu:
-    """Peak rates, power limit and memory of a GPU, from its data sheet.
-
-    Attributes:
-        like: name of the GPU whose fitted constants are used; `name` itself if rows of this GPU are fitted.
-        matrix_flops: operations per second of dense bfloat16 matrix products.
-        ampere_flops: those of Ampere's matrix instructions, which FlashAttention-2 uses: 2,048 per multiprocessor and
-            clock cycle of A100, H100, H200 and B200.
-        exponentials: exponentials per second, 16 for each multiprocessor and clock cycle.
-        bandwidth: of memory, bytes per second.
-        link: NVLink or PCIe, bytes per second in one direction.
-        watts: power limit.
-        memory: capacity, bytes.
-    """
+    """Peak rates, power limit and memory of a GPU, from its data sheet, in units of one second, byte and watt."""
 
     name: str
-    like: str
-    matrix_flops: float
-    ampere_flops: float
-    exponentials: float
-    bandwidth: float
-    link: float
+    like: str  # GPU whose fitted constants are used
+    matrix_flops: float  # dense bfloat16 products
+    ampere_flops: float  # of FlashAttention-2's instructions: 2,048 per multiprocessor and cycle from A100 to B200
+    exponentials: float  # 16 per multiprocessor and cycle
+    bandwidth: float  # of memory
+    link: float  # NVLink or PCIe, in one direction
     watts: float
     memory: float
 
@@ -59,7 +47,7 @@ BACKENDS = {
 
 
 def gpu_of(name: str) -> Gpu:
-    """The GPU with this name, such as "H100" or "rtx-4090"; raises GalaxyDiTError for a name that `GPUS` lacks."""
+    """The GPU with this name, such as "rtx-4090". Raises GalaxyDiTError for a name that `GPUS` lacks."""
     known = {key.casefold(): key for key in GPUS}
     plain = name.casefold().replace("-", " ") if isinstance(name, str) else name
     if plain not in known:
@@ -68,7 +56,7 @@ def gpu_of(name: str) -> Gpu:
 
 
 def gpu_named(product: str) -> Gpu | None:
-    """The GPU of a product name such as "NVIDIA H100 80GB HBM3"; None for one that `GPUS` lacks and for other forms."""
+    """The GPU of a product name such as "NVIDIA H100 80GB HBM3", or None."""
     named = re.search(rf"\b({'|'.join(GPUS)})\b(?!.*\b(PCIe|PCIE|NVL|Laptop|D)\b)", product)
     return GPUS[named[1]] if named else None
 
@@ -76,8 +64,8 @@ def gpu_named(product: str) -> Gpu | None:
 def kernel_of(backend: str, gpu: Gpu, *, masked: bool = False) -> str:
     """The attention kernel of a backend; of "native" the one that the installed PyTorch chooses on the GPU.
 
-    PyTorch from 2.11 for CUDA 13 chooses cuDNN's kernel on Hopper and Blackwell (`check_prefer_cudnn_attention` in its
-    sdp_utils.cpp). With a mask (`masked`), cuDNN is assumed to be as slow as FlashAttention-2: nobody measured it.
+    PyTorch from 2.11 for CUDA 13 chooses cuDNN on Hopper and Blackwell (`check_prefer_cudnn_attention` in its
+    sdp_utils.cpp). With a mask, cuDNN is assumed to be as slow as FlashAttention-2: nobody measured it.
     """
     kernels = {name: kernel for kernel, names in BACKENDS.items() for name in names}
     if backend == "native":

@@ -1,9 +1,6 @@
 """Operations and bytes of one transformer call, counted from the shapes of its layers alone.
 
-The counts equal those of PyTorch's FlopCounterMode, which `galaxydit compare` uses, on diffusers' classes.
-
-The functions that return `Blocks` yield pairs: how often a layer occurs in all blocks, and the layer. Their argument
-`times` is the number of blocks, `video` the number of video tokens, and `frames` that of the decoded video's frames.
+They equal PyTorch's FlopCounterMode on diffusers' classes. `video` are video tokens, `frames` decoded frames.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,10 +20,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Attention:
-    """Attention of `queries` tokens over `keys` tokens.
-
-    is_self: whether the video's tokens attend to each other, so that context parallelism has to exchange them.
-    """
+    """Attention of `queries` tokens over `keys` tokens; `is_self` is exchanged in context parallelism."""
 
     queries: int
     keys: int
@@ -40,39 +34,23 @@ Layer = Linear | Attention
 
 @dataclass(frozen=True)
 class Operations:
-    """Operations of one transformer call for one sample and one guidance branch.
+    """Operations of one transformer call for one sample and branch; bytes in bfloat16."""
 
-    Attributes:
-        matrix_flops: of the matrix products with weights (`Linear`), two for each multiply-add.
-        attention_flops: of the two matrix products inside attention, which `matrix_flops` does not include.
-        scores: number of attention scores, each of which takes one exponential.
-        activation_bytes: inputs and outputs of all layers in bfloat16, which the elementwise kernels between the layers
-            read and write.
-        weight_bytes: weights of all layers in bfloat16.
-        exchanged_bytes: bytes in bfloat16 of the queries of all `Attention` layers with `is_self`, which GPUs exchange
-            if they share the tokens; keys, values and outputs take as many bytes each.
-        attentions: number of `Attention` layers with `is_self`.
-    """
-
-    matrix_flops: float
-    attention_flops: float
-    scores: float
-    activation_bytes: float
+    matrix_flops: float  # of `Linear`, two for each multiply-add
+    attention_flops: float  # of the two products inside attention
+    scores: float  # each takes one exponential
+    activation_bytes: float  # inputs and outputs of all layers, moved by elementwise kernels
     weight_bytes: float
-    exchanged_bytes: float
-    attentions: int
+    exchanged_bytes: float  # queries of self-attention; keys, values and outputs take as many each
+    attentions: int  # self-attention layers
 
     @property
     def flops(self) -> float:
-        """Floating-point operations of all matrix products: `matrix_flops` + `attention_flops`."""
         return self.matrix_flops + self.attention_flops
 
 
 def count_operations(shape: Architecture, height: int, width: int, frames: int) -> Operations:
-    """Operations of all blocks in one call, for one sample and guidance branch.
-
-    `height` and `width` are in pixels, `frames` those of the decoded video.
-    """
+    """Operations of all blocks in one call, of a video in pixels and decoded frames."""
     video = shape.tokens(height, width, frames)
     return count_layers(list(BLOCKS[shape.family](shape, video, frames)))
 
@@ -103,14 +81,14 @@ Blocks = Iterator[tuple[int, Layer]]
 
 
 def _stream(times: int, tokens: int, width: int, ffn_dim: int) -> Blocks:
-    """Layers of one stream of tokens: projections of self-attention and feed-forward, without the attention."""
+    """Projections of self-attention and feed-forward of one stream, without the attention."""
     yield 4 * times, Linear(tokens, width, width)
     yield times, Linear(tokens, width, ffn_dim)
     yield times, Linear(tokens, ffn_dim, width)
 
 
 def _cross(times: int, queries: int, keys: int, widths: tuple[int, int], heads: int, head_dim: int) -> Blocks:
-    """Layers of cross-attention of `queries` tokens of width `widths[0]` to `keys` tokens of width `widths[1]`."""
+    """Cross-attention of `queries` tokens of width `widths[0]` to `keys` tokens of width `widths[1]`."""
     inner = heads * head_dim
     yield times, Linear(queries, widths[0], inner)
     yield 2 * times, Linear(keys, widths[1], inner)
@@ -119,9 +97,7 @@ def _cross(times: int, queries: int, keys: int, widths: tuple[int, int], heads: 
 
 
 def _with_cross_attention(shape: Architecture, video: int, frames: int) -> Blocks:
-    """Layers of Wan, LTX-Video, Cosmos and Kandinsky: self-attention of the video, cross-attention to the text and, if
-    there is one, to an image, feed-forward.
-    """
+    """Wan, LTX-Video, Cosmos and Kandinsky: self-attention, cross-attention to text and image, feed-forward."""
     times, width = shape.blocks + shape.control_blocks, shape.width
     yield from _stream(times, video, width, shape.ffn_dim)
     yield times, Attention(video, video, shape.heads, shape.head_dim, is_self=True)
@@ -135,14 +111,14 @@ def _with_cross_attention(shape: Architecture, video: int, frames: int) -> Block
 
 
 def _joint(shape: Architecture, video: int, frames: int) -> Blocks:
-    """Layers of CogVideoX: text and video in one stream with shared weights."""
+    """CogVideoX: text and video in one stream with shared weights."""
     tokens = video + shape.text_tokens
     yield from _stream(shape.blocks, tokens, shape.width, shape.ffn_dim)
     yield shape.blocks, Attention(tokens, tokens, shape.heads, shape.head_dim, is_self=True)
 
 
 def _hunyuan(shape: Architecture, video: int, frames: int) -> Blocks:
-    """Layers of HunyuanVideo: blocks with a stream each for text and video, then blocks with one stream for both."""
+    """HunyuanVideo: blocks with a stream each for text and video, then blocks with one for both."""
     width, tokens = shape.width, video + shape.text_tokens
     yield from _stream(shape.blocks, video, width, shape.ffn_dim)
     yield from _stream(shape.blocks, shape.text_tokens, width, shape.ffn_dim)
@@ -153,7 +129,7 @@ def _hunyuan(shape: Architecture, video: int, frames: int) -> Blocks:
 
 
 def _mochi(shape: Architecture, video: int, frames: int) -> Blocks:
-    """Layers of Mochi: a stream each for text and video, with gated feed-forward; the last block has no text output."""
+    """Mochi: a stream each for text and video, with gated feed-forward; the last block has no text output."""
     width, text_dim, text = shape.width, shape.text_dim or shape.width, shape.text_tokens
     yield 4 * shape.blocks, Linear(video, width, width)
     yield shape.blocks, Linear(video, width, 2 * shape.ffn_dim)
@@ -167,7 +143,7 @@ def _mochi(shape: Architecture, video: int, frames: int) -> Blocks:
 
 
 def _ltx2(shape: Architecture, video: int, frames: int) -> Blocks:
-    """Layers of LTX-2: a video and an audio stream, each with cross-attention to the text and to the other."""
+    """LTX-2: a video and an audio stream, each with cross-attention to the text and to the other."""
     times, heads, head_dim = shape.blocks, shape.audio_heads, shape.audio_head_dim
     width, inner = shape.width, heads * head_dim
     audio = round(frames / shape.fps * shape.audio_tokens_per_second)

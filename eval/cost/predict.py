@@ -1,7 +1,6 @@
-"""Seconds and joules of a generation from operations, bytes and a GPU's constants.
+"""Seconds, by a roofline for each kind of layer, and joules of a generation from operations, bytes and constants.
 
-Seconds: a roofline for each kind of layer. Joules: the watts of an active GPU, plus joules for each operation and byte,
-at most the GPU's power limit. `fit.py` determines the constants from measurements.
+Joules are the watts of an active GPU, plus joules for each operation and byte, at most the power limit.
 """
 
 import json
@@ -20,66 +19,40 @@ FILE = Path(__file__).with_name("constants.json")
 
 @dataclass(frozen=True)
 class GpuConstants:
-    """Achieved throughput and power of one kind of GPU.
+    """Achieved throughput and power of one kind of GPU."""
 
-    Attributes:
-        matrix_fraction: share of `Gpu.matrix_flops` that matrix products reach.
-        elementwise_passes: time of eager elementwise kernels / time to move `Operations.activation_bytes`, the inputs
-            and outputs of all linear and attention layers, once at full bandwidth.
-        ulysses_fraction: share of `Gpu.link` that Ulysses' all-to-all reaches, its copies included.
-        base_watts: power of an active GPU whose matrix units and memory are idle.
-        joules_per_matrix_flop, joules_per_attention_flop: joules of one operation, on top of the base watts.
-    """
-
-    matrix_fraction: float
-    elementwise_passes: float
-    ulysses_fraction: float
-    base_watts: float
-    joules_per_matrix_flop: float
+    matrix_fraction: float  # of `Gpu.matrix_flops`
+    elementwise_passes: float  # time of eager kernels / time to move `Operations.activation_bytes` once
+    ulysses_fraction: float  # of `Gpu.link`, copies included
+    base_watts: float  # matrix units and memory idle
+    joules_per_matrix_flop: float  # on top of the base watts
     joules_per_attention_flop: float
 
 
 @dataclass(frozen=True)
 class KernelConstants:
-    """Achieved throughput of an attention kernel, equal for all kinds of GPU.
+    """Achieved throughput of an attention kernel, equal for all kinds of GPU."""
 
-    Attributes:
-        fraction: share of the peak rate of the matrix instructions it uses that its matrix products reach:
-            `Gpu.ampere_flops` for FlashAttention-2, `Gpu.matrix_flops` for the other kernels.
-        exposed_exponentials: share of the time of its exponentials that the matrix products do not hide.
-    """
-
-    fraction: float
-    exposed_exponentials: float
+    fraction: float  # of the peak: `Gpu.ampere_flops` for FlashAttention-2, else `Gpu.matrix_flops`
+    exposed_exponentials: float  # share of their time that matrix products do not hide
 
 
 @dataclass(frozen=True)
 class SharedConstants:
-    """Constants that are equal for all kinds of GPU.
+    """Constants that are equal for all kinds of GPU."""
 
-    Attributes:
-        compiled_fraction: time of the elementwise kernels of compiled blocks / that of eager ones.
-        ring_fraction: share of `Gpu.link` that ring attention reaches; transfers hidden behind attention raise it.
-        exchange_seconds: latency in seconds of the exchange around one self-attention layer in one transformer call.
-        decoder_flops: operations that matrix products do in the time of decoding, for each value of the features in the
-            decoder's last stage; a decoder runs at the power limit.
-        conversion_seconds: for each million pixels of the decoded frames that the host converts, at the base watts.
-        text_fraction: share of `Gpu.matrix_flops` that the text encoder reaches on the few tokens of a prompt.
-        joules_per_byte: joules of one byte that elementwise kernels move, on top of the base watts.
-    """
-
-    compiled_fraction: float
-    ring_fraction: float
-    exchange_seconds: float
-    decoder_flops: float
-    conversion_seconds: float
-    text_fraction: float
-    joules_per_byte: float
+    compiled_fraction: float  # time of compiled / eager elementwise kernels
+    ring_fraction: float  # of `Gpu.link`; transfers hidden behind attention raise it
+    exchange_seconds: float  # latency around one self-attention layer in one call
+    decoder_flops: float  # for each value of the last stage's features, in the time of decoding, at the power limit
+    conversion_seconds: float  # for each million pixels on the host, at the base watts
+    text_fraction: float  # of `Gpu.matrix_flops`, on the few tokens of a prompt
+    joules_per_byte: float  # moved by elementwise kernels, on top of the base watts
 
 
 @dataclass(frozen=True)
 class Constants:
-    """All constants: shared ones, those of each attention kernel and those of each fitted GPU by its name."""
+    """All constants, by attention kernel and by fitted GPU."""
 
     shared: SharedConstants
     kernels: Mapping[str, KernelConstants]
@@ -87,7 +60,7 @@ class Constants:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> "Constants":
-        """The constants from plain data (`dataclasses.asdict`)."""
+        """The constants from `dataclasses.asdict`."""
         kernels = {name: KernelConstants(**values) for name, values in data["kernels"].items()}
         gpus = {name: GpuConstants(**values) for name, values in data["gpus"].items()}
         return cls(SharedConstants(**data["shared"]), kernels, gpus)
@@ -95,7 +68,7 @@ class Constants:
 
 @dataclass(frozen=True)
 class Platform:
-    """A GPU, the attention kernel, and whether the transformer's blocks are compiled."""
+    """A GPU, the attention kernel, and whether blocks are compiled."""
 
     gpu: Gpu
     kernel: str
@@ -103,57 +76,46 @@ class Platform:
 
     @property
     def name(self) -> str:
-        """The GPU and the kernel."""
         return f"{self.kernel} on {self.gpu.name}"
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Factors by which predictions may be off.
+    """Factors by which predictions may be off."""
 
-    Attributes:
-        seconds_factor, joules_factor: 90 % of the measurements of models not in the fit lie between prediction / factor
-            and prediction x factor.
-        extrapolated: by name of a platform that no constants are fitted to, the largest known factor.
-    """
-
-    seconds_factor: float
+    seconds_factor: float  # holds 90 % of the measurements of models that the fit did not see
     joules_factor: float
-    extrapolated: Mapping[str, float]
+    extrapolated: Mapping[str, float]  # largest known factor, by unfitted platform
 
 
 @cache
 def fitted() -> tuple[Constants, Errors]:
-    """The constants that the package ships, and how far predictions with them may be off."""
+    """The shipped constants, and how far predictions may be off."""
     data = json.loads(FILE.read_text(encoding="utf-8"))
     return Constants.of(data["constants"]), Errors(**data["errors"])
 
 
 @dataclass(frozen=True)
 class Split:
-    """How GPUs share one video by context parallelism: the degrees of Ulysses and of ring attention."""
+    """Degrees of Ulysses and ring attention by which GPUs share one video."""
 
     ulysses: int = 1
     ring: int = 1
 
     @property
     def gpus(self) -> int:
-        """Number of GPUs, the product of the degrees."""
         return self.ulysses * self.ring
 
     @property
     def name(self) -> str:
-        """Name of the split, such as "Ulysses 4, ring 2"; "" for a single GPU."""
+        """Such as "Ulysses 4, ring 2"; "" for a single GPU."""
         degrees = {"Ulysses": self.ulysses, "ring": self.ring}
         return ", ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A video of a model with the architecture `shape`; `batch` such videos are denoised together.
-
-    `height` and `width` are in pixels, `frames` those of the decoded video.
-    """
+    """`batch` videos that are denoised together; size in pixels and decoded frames."""
 
     shape: Architecture
     height: int
@@ -164,17 +126,13 @@ class Workload:
 
     @property
     def operations(self) -> Operations:
-        """Operations of one transformer call for one sample and guidance branch."""
+        """Operations of one transformer call for one sample and branch."""
         return count_operations(self.shape, self.height, self.width, self.frames)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds of each part of one video, and its joules over all GPUs.
-
-    Denoising consists of matrix products, attention, elementwise kernels and the exchange between GPUs. The host
-    converts the decoded frames (`conversion`). `joules` are those of the whole video, `denoising_joules` a part.
-    """
+    """Seconds of each part of one video, and joules over all GPUs; `conversion` is of frames on the host."""
 
     matrix_products: float
     attention: float
@@ -193,12 +151,12 @@ class Prediction:
 
     @property
     def seconds(self) -> float:
-        """Seconds from the prompt to the decoded video."""
+        """From the prompt to the decoded video."""
         return self.text_encoder + self.denoising + self.decoder + self.conversion
 
 
 def layer_seconds(count: Operations, platform: Platform, constants: Constants) -> tuple[float, float, float]:
-    """Seconds of matrix products, of attention and of elementwise kernels for these operations on one GPU."""
+    """Seconds of matrix products, of attention and of elementwise kernels on one GPU."""
     gpu, kernel = platform.gpu, constants.kernels[platform.kernel]
     own = constants.gpus[gpu.like]
     peak = gpu.ampere_flops if platform.kernel == FLASH else gpu.matrix_flops
@@ -214,8 +172,8 @@ def predict(
 ) -> Prediction:
     """Seconds and joules of one video, shared by the GPUs of `split`.
 
-    `compute_fraction`: calls of transformer blocks / those of a generation without the plugin. A GPU without fitted
-    constants has those of the GPU it is like, the watts scaled by power limit, joules by power limit / peak rate.
+    An unfitted GPU has the constants of the GPU it is like, watts scaled by power limit, joules by power limit / peak
+    rate.
     """
     gpu = platform.gpu
     shape, count = work.shape, work.operations
@@ -248,8 +206,9 @@ def predict(
 def _exchange_seconds(
     work: Workload, gpu: Gpu, own: GpuConstants, shared: SharedConstants, split: Split, share: float
 ) -> float:
-    """Seconds, in the denoising of one video, in which the GPUs exchange queries, keys, values and outputs (Ulysses),
-    and keys and values (ring). `share`: steps x guidance branches x compute fraction / number of GPUs.
+    """Seconds in which GPUs exchange queries, keys, values and outputs (Ulysses), and keys and values (ring).
+
+    `share` is steps x branches x compute fraction / number of GPUs.
     """
     local = share * work.operations.exchanged_bytes
     ulysses = 4 * local * (split.ulysses - 1) / split.ulysses / (own.ulysses_fraction * gpu.link)
@@ -259,6 +218,6 @@ def _exchange_seconds(
 
 
 def splits(shape: Architecture, gpus: int) -> list[Split]:
-    """All ways to share the tokens among `gpus` GPUs; the Ulysses degree divides the number of attention heads."""
+    """All ways to share the tokens; the Ulysses degree divides the number of heads."""
     degrees = [degree for degree in range(1, gpus + 1) if gpus % degree == 0 and shape.heads % degree == 0]
     return [Split(degree, gpus // degree) for degree in degrees]

@@ -19,10 +19,7 @@ AMPERE = ("A100", "RTX 4090")  # GPUs on which PyTorch 2.11 chooses FlashAttenti
 
 
 def cost_table() -> str:
-    """Markdown table of the predicted seconds and kJ of a video, for Wan2.1's text-to-video checkpoints and each GPU.
-
-    Each value is given without the plugin (plain), and with the plugin at half the block evaluations.
-    """
+    """Markdown of predicted seconds and kJ of Wan2.1's text-to-video checkpoints on each GPU, plain and at 2x."""
     headings = ("model", "size and steps", "GPU", "plain s", "2x s", "plain kJ", "2x kJ", "saved kJ")
     rows = []
     for name in (name for name in CHECKPOINTS if name.startswith("wan2.1-t2v")):
@@ -38,9 +35,7 @@ def cost_table() -> str:
 
 
 def measured_table(*, published: bool) -> str:
-    """Markdown table of measured and predicted seconds and kJ, means over groups of measurements: those of the set
-    `PUBLISHED`, or all others. "fit" says whether constants are fitted to them.
-    """
+    """Markdown of measured and predicted means over groups of `PUBLISHED` measurements, or all others."""
     headings = ("model", "measured", "fit", "GPU", "GPUs", "rows", "s", "s predicted", "kJ", "kJ predicted")
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in read_measurements():
