@@ -11,20 +11,14 @@ import torch
 
 
 def clock_name(device: torch.device) -> str:
-    """Name of the clock that `StepClock` reads.
-
-    "CUDA events" on a GPU; on a CPU "thread time" if torch uses one thread, else "wall clock".
-    """
+    """ "CUDA events" on a GPU; on a CPU "thread time" with one thread, else "wall clock"."""
     if device.type == "cuda":
         return "CUDA events"
     return "thread time" if torch.get_num_threads() == 1 else "wall clock"  # which other processes lengthen
 
 
 class StepClock:
-    """Measures the milliseconds between marks. The constructor sets the first mark.
-
-    On a GPU, marks are events in the current stream, so that setting a mark does not wait for the device.
-    """
+    """Measures the milliseconds between marks, the first set by the constructor; on a GPU marks do not wait."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -41,7 +35,7 @@ class StepClock:
             self._marks.append(time.thread_time() if torch.get_num_threads() == 1 else time.perf_counter())
 
     def milliseconds(self) -> list[float]:
-        """Milliseconds between consecutive marks; waits for the device."""
+        """Between consecutive marks; waits for the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
             return [before.elapsed_time(after) for before, after in pairwise(self._marks)]
@@ -49,7 +43,7 @@ class StepClock:
 
 
 def product_name(device: torch.device) -> str:
-    """The product name of a GPU or CPU, such as "NVIDIA H200" or "AMD EPYC 9654"."""
+    """Such as "NVIDIA H200" or "AMD EPYC 9654"."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     cpuinfo = Path("/proc/cpuinfo")

@@ -1,8 +1,7 @@
-"""Latency of Wan2.1 shapes: milliseconds of a full and a reused step with each method, and the resulting speedup.
+"""Latency of Wan2.1 shapes with random weights: milliseconds of full and reused steps of each method, and speedups.
 
-A full step runs all blocks of the transformer, a reused step reuses earlier outputs.
-Weights are random, because latency does not depend on them. Which steps are full is forced, because the methods'
-thresholds mean nothing on random weights. eval/README.md describes the measurement.
+Latency does not depend on weights. Full steps are forced, because thresholds mean nothing on random weights
+(eval/README.md).
 """
 
 import logging
@@ -43,12 +42,7 @@ COUNTED_SIZE = VideoSize(32, 32, 5)
 
 
 class LatencyRun:
-    """Measures the latency of methods; `measure` does all the work.
-
-    `settings` are the options of `galaxydit latency`: model, video size, steps, share of full steps, device, the
-    methods, eager or compiled, and the number of turns of each. In a turn, one method runs all denoising steps once (a
-    trajectory), eager or compiled.
-    """
+    """Measures the latency of methods in turns; in a turn, one method runs a trajectory, eager or compiled."""
 
     def __init__(self, settings: LatencySettings) -> None:
         self.settings = settings
@@ -64,12 +58,9 @@ class LatencyRun:
         self._trajectory = cache(self._build)
 
     def measure(self, out: Path, on_turn: Callable[[int, int], None] = lambda done, turns: None) -> dict[str, Any]:
-        """Measure all methods, write the results to `out` (JSON) after each turn, and return them.
+        """Write the results (`latency_rows.load`) to `out` after each turn, and return them.
 
-        The results describe the run (device, versions, settings, full steps). Their "rows" have one dict for each
-        method, eager or compiled: milliseconds of full and reused steps, speedup, joules and memory. The docstrings of
-        `load` and `rows_from` in latency_rows.py list all keys. A method that fails gets its error as "note" and no
-        further turns. After each turn, `on_turn` receives the numbers of turns done and of all turns.
+        A method that fails gets its error as "note" and no further turns.
         """
         torch._dynamo.config.recompile_limit = max(RECOMPILE_LIMIT, torch._dynamo.config.recompile_limit)
         torch.manual_seed(0)
@@ -113,12 +104,7 @@ class LatencyRun:
         return TimedTrajectory(method, forced, self.transformer, inputs or self.inputs, compiled)
 
     def _rows(self) -> list[dict[str, Any]]:
-        """One row for each method, eager or compiled, that was measured or failed so far; keys as in `rows_from`.
-
-        A row has the milliseconds of full and reused steps, the speedup, joules and memory. The row of a failed method
-        has the error as "note", and None for all that was not measured. If eval/cost can predict this GPU and model, a
-        row also has "predicted_denoise_s" and "predicted_joules", of a trajectory.
-        """
+        """`rows_from` what was measured so far, with predictions of eval/cost."""
         rows = rows_from([sample for sample in self.samples if sample.full_ms or sample.note])
         size = (self.size.height, self.size.width, self.size.frames)
         for row in rows:

@@ -1,7 +1,4 @@
-"""Settings of a latency run: models, sizes and methods by name, checked without torch.
-
-A full step runs all blocks of the transformer, a reused step reuses earlier outputs.
-"""
+"""Settings of a latency run: models, sizes and methods by name, checked without torch."""
 
 import math
 import re
@@ -30,14 +27,7 @@ INSTALLED = METHODS if is_installed("cache_dit") else METHODS[:-1]
 
 @dataclass(frozen=True)
 class Preset:
-    """Shape of a Wan transformer and of its text input.
-
-    Attributes:
-        blocks: number of blocks.
-        heads, head_dim: number of attention heads, and width of a head.
-        ffn_dim: inner width of the feed-forward layers.
-        text_dim, text_tokens: width of the text embedding, and its number of tokens.
-    """
+    """Shape of a Wan transformer and of its text input."""
 
     blocks: int
     heads: int
@@ -64,7 +54,7 @@ class VideoSize:
 
     @property
     def latent_shape(self) -> tuple[int, int, int, int, int]:
-        """Shape of the latents, `(batch, channels, frames, height, width)`."""
+        """`(batch, channels, frames, height, width)`."""
         return 1, 16, (self.frames - 1) // 4 + 1, self.height // 8, self.width // 8
 
     @property
@@ -77,9 +67,9 @@ SIZES = {"480p": "832x480x81", "720p": "1280x720x81", "tiny": "128x128x9"}
 
 
 def parse_size(text: str) -> VideoSize:
-    """The video size that `text` names ("480p", "720p", "tiny") or states as WIDTHxHEIGHTxFRAMES in pixels.
+    """The size of a name ("480p", "720p", "tiny") or WIDTHxHEIGHTxFRAMES in pixels.
 
-    Raises GalaxyDiTError for sides that 16 does not divide, for other than 4 n + 1 frames, and for any other text.
+    Raises GalaxyDiTError for sides that 16 does not divide, and for other than 4 n + 1 frames.
     """
     if numbers := re.fullmatch(r"(\d+)x(\d+)x(\d+)", SIZES.get(text, text)):
         size = VideoSize(*map(int, numbers.groups()))
@@ -91,21 +81,17 @@ def parse_size(text: str) -> VideoSize:
 
 @dataclass(frozen=True)
 class ForcedSteps:
-    """Which denoising steps of a run have to be full; the others have to be reused.
-
-    steps: number of all steps.
-    full: indices of the full steps, from 0, in ascending order.
-    """
+    """The full steps of a run, as ascending indices; the others have to be reused."""
 
     steps: int
     full: tuple[int, ...]
 
 
 def evenly_forced(steps: int, fraction: float) -> ForcedSteps:
-    """`steps` steps of which `fraction` are full: the first, and others evenly spaced from the second to the last.
+    """A `fraction` of full steps: the first, and others evenly spaced from the second to the last.
 
-    The first two are full, because extrapolation needs two outputs. The third is reused, unless all are full.
-    Raises GalaxyDiTError if fewer than 3 steps would be full, and for a fraction above 1.
+    Extrapolation needs two outputs; the third is reused, unless all are full. Raises GalaxyDiTError for under 3 full
+    steps.
     """
     check_number("fraction", fraction, 0.0, 1.0)
     count = round(steps * fraction)
@@ -118,19 +104,7 @@ def evenly_forced(steps: int, fraction: float) -> ForcedSteps:
 
 @dataclass(frozen=True)
 class LatencySettings:
-    """Options of `galaxydit latency`. Raises GalaxyDiTError for a value that is not allowed.
-
-    Attributes:
-        model: name in `PRESETS`: shape of the transformer.
-        size: video size for `parse_size`: a name in `SIZES`, or WIDTHxHEIGHTxFRAMES in pixels.
-        steps: number of denoising steps of a run, at least 9, because the plugin reuses none of 8 or fewer.
-        fraction: full steps / all steps, at most 1 and large enough for 3 full steps.
-        repeats: number of runs of all steps with each method in each mode, at least 1.
-        methods: names in `METHODS`; None or empty for all that are installed.
-        mode: whether the blocks run "eager", "compiled" or, one after the other, "both"; None for "both" on a GPU and
-            "eager" on a CPU.
-        device: "cpu", "cuda" or "cuda:N"; None for "cuda" if the machine has a GPU, else "cpu".
-    """
+    """Options of `galaxydit latency`. Raises GalaxyDiTError for a value that is not allowed."""
 
     model: Annotated[str, typer.Option(help="1.3B, 14B or tiny: a Wan2.1 transformer of that shape.")] = "tiny"
     size: Annotated[str, typer.Option(help="480p, 720p, tiny or WIDTHxHEIGHTxFRAMES.")] = "tiny"

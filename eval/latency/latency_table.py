@@ -32,7 +32,7 @@ def markdown(data: dict[str, Any]) -> str:
 
 
 def caption(data: dict[str, Any]) -> str:
-    """Device, model, size and steps of a run, the failed methods with their errors, and whether the run ended early."""
+    """Device, model, size and steps of a run, failed methods, and whether the run ended early."""
     model, schedule, settings = data["model"], data["schedule"], data["settings"]
     text = (
         f"{data['device']['name']}, {data['date'][:10]}, torch {data['versions']['torch']}, diffusers "
@@ -51,15 +51,13 @@ def caption(data: dict[str, Any]) -> str:
 
 
 def label(method: str, compiled: bool) -> str:
-    """The name of a method, with ", compiled" if its blocks are compiled."""
     return f"{method}, compiled" if compiled else method
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]], *, quartiles: bool) -> dict[str, list[str]]:
-    """The cells of each column by heading, from `rows` of the JSON file, without columns that nothing was measured for.
+    """Cells by heading, without columns that nothing was measured for.
 
-    With `quartiles`, cells show medians and quartiles. Without them, for a terminal, cells show medians alone, and the
-    columns with the headings `LEFT_OUT`, such as "probe ms", are missing.
+    With `quartiles`, cells show medians and quartiles; without them, for a terminal, `LEFT_OUT` is missing.
     """
     columns = {"method": [label(row["method"], row["compiled"]) for row in rows]}
     for heading, (field, unit, form) in COLUMNS.items():
@@ -83,5 +81,5 @@ def _cell(value: Any, unit: float, form: str, quartiles: bool) -> str:
 
 
 def _digits(text: str) -> str:
-    """`text`, a formatted number, written without an exponent."""
+    """A formatted number without exponent."""
     return f"{float(text):,.0f}" if "e+" in text else text

@@ -13,9 +13,7 @@ from galaxydit.eval.latency.latency_settings import Preset, VideoSize
 
 @contextmanager
 def building(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
-    """Context manager in which new modules get weights on `device` and in `dtype`, so that no large model is built in
-    float32 first.
-    """
+    """New modules get weights on `device` in `dtype`, so that no large model is built in float32 first."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -26,10 +24,7 @@ def building(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
 
 
 def build_transformer(preset: Preset, device: torch.device, dtype: torch.dtype) -> WanTransformer3DModel:
-    """A transformer of the preset's shape with random weights.
-
-    It has `dtype`, but float32 in the modules that diffusers keeps in float32 when it loads a Wan transformer.
-    """
+    """A transformer with random weights, in float32 where diffusers keeps it."""
     with building(device, dtype):
         transformer = WanTransformer3DModel(
             num_attention_heads=preset.heads,
@@ -46,10 +41,9 @@ def build_transformer(preset: Preset, device: torch.device, dtype: torch.dtype) 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of the transformer: two latents with their timesteps, and the text embedding of each guidance branch.
+    """Two latents `(1, channels, frames, height, width)` with timesteps `(1,)`, and text `(1, tokens, dim)` by branch.
 
-    Latents are `(1, channels, frames, height, width)`, timesteps `(1,)`, text embeddings `(1, tokens, dim)`. A run
-    changes from one latent and timestep to the other to force a full step.
+    A run changes from one latent and timestep to the other to force a full step.
     """
 
     latents: tuple[Tensor, Tensor]
@@ -58,7 +52,7 @@ class Inputs:
 
 
 def build_inputs(preset: Preset, size: VideoSize, device: torch.device, dtype: torch.dtype) -> Inputs:
-    """Random inputs for a transformer of the preset's shape and a video of this size, in the transformer's `dtype`."""
+    """Random inputs for a preset and size."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:

@@ -1,10 +1,7 @@
 """The timed methods, at settings with which the input of a step forces it to be full or reused.
 
-A full step runs all blocks of the transformer, a reused step reuses earlier outputs. A method decides between them by
-comparing a measured change with a threshold, but thresholds mean nothing on random weights. So a reused step gets the
-latent and the timestep of the previous step, for which every method measures no change, and a full step gets other
-noise, for which every method measures a large change. Each method runs its own code, its decision included. Methods
-with "no proxy" in their name measure nothing: their full steps are fixed.
+Thresholds mean nothing on random weights: a reused step gets the latent and timestep of the step before, a full step
+other noise, which every method's own decision tells apart. "no proxy" measures nothing; its full steps are fixed.
 """
 
 import os
@@ -33,7 +30,7 @@ the attribute `transformer`."""
 
 
 class _TimedEngine(Engine):
-    """Takes all calls for those of one latent and of the given scheduler, because the timed inputs are neither's."""
+    """Takes all calls for those of one latent and scheduler, because the timed inputs are neither's."""
 
     def _identify(self, *arguments: Any) -> CallIdentity:
         identity = super()._identify(*arguments)

@@ -1,8 +1,4 @@
-"""One method of `timed_methods.METHODS` on its own copy of the transformer: run, time and count its denoising steps.
-
-A full step runs all blocks of the transformer, a reused step reuses earlier outputs. The input of a step forces which
-of the two it is.
-"""
+"""One method of `timed_methods.METHODS` on its own copy of the transformer: run, time and count its denoising steps."""
 
 import copy
 import warnings
@@ -27,41 +23,24 @@ BACKEND = "inductor"  # of torch.compile
 
 
 def sigma_of(step: int) -> float:
-    """The sigma (noise level) of a step: 0.5 at step 0, and 0.0001 less at each next step.
-
-    It falls enough to extrapolate, and too little to change SeaCache's filter.
-    """
+    """Noise level of a step: falls enough to extrapolate, and too little to change SeaCache's filter."""
     return 0.5 - 1e-4 * step
 
 
 @dataclass(frozen=True)
 class Timing:
-    """The milliseconds of each step of a run, and the memory and joules of the run.
-
-    Attributes:
-        peak_bytes: peak memory of the device, weights included; None on a CPU.
-        bytes_held: bytes that the method keeps between steps; None if neither the method nor a GPU tells them.
-        joules: energy of the device in the run; nan if a reading failed, None without an energy counter.
-    """
+    """The milliseconds of each step of a run, and its memory and joules."""
 
     milliseconds: list[float]
-    peak_bytes: int | None
-    bytes_held: int | None
-    joules: float | None = None
+    peak_bytes: int | None  # weights included; None on a CPU
+    bytes_held: int | None  # by the method between steps; None if unknown
+    joules: float | None = None  # nan if a reading failed, None without a counter
 
 
 class TimedTrajectory:
-    """A method attached to a copy of a transformer, to run denoising steps.
+    """A method attached to a copy of a transformer that shares its tensors, so hooks affect no other copy.
 
-    The copy has its own modules but shares the tensors of `transformer`, so hooks and compilation affect no other copy.
-
-    Args:
-        method: a key of `timed_methods.METHODS`, such as "plain".
-        forced: number of steps, and indices of the steps that have to be full.
-        transformer: the transformer that is copied.
-        inputs: two latents, each with its timestep, between which the steps switch, and the text embedding of each
-            guidance branch.
-        compiled: whether torch.compile compiles the blocks of the copy.
+    `method` is a key of `timed_methods.METHODS`, `compiled` the copy's blocks.
     """
 
     def __init__(
@@ -82,7 +61,7 @@ class TimedTrajectory:
         self.attached = self._attachment.__enter__()
 
     def run(self, steps: int) -> Timing:
-        """The timing of the first `steps` steps, which are run once. Afterwards the method is reset."""
+        """The timing of the first `steps` steps; the method is reset afterwards."""
         on_gpu = self.device.type == "cuda"
         before = torch.cuda.memory_allocated(self.device) if on_gpu else 0
         if on_gpu:
@@ -101,7 +80,7 @@ class TimedTrajectory:
         return Timing(milliseconds, peak, held, joules)
 
     def count_syncs(self, steps: int) -> float | None:
-        """Host synchronizations that PyTorch reports per step, mean over the first `steps` steps; None on a CPU."""
+        """Host synchronizations that PyTorch reports per step; None on a CPU."""
         if self.device.type != "cuda":
             return None
         with warnings.catch_warnings(record=True) as caught:
@@ -115,10 +94,9 @@ class TimedTrajectory:
         return sum("called a synchronizing" in str(warning.message) for warning in caught) / steps
 
     def count_blocks(self, steps: int) -> tuple[int, int]:
-        """Block evaluations of a full step and of a reused step (0 if none ran), both guidance branches together.
+        """Block evaluations of a full and a reused step, both branches; not for compiled blocks.
 
-        Runs the first `steps` steps; not for compiled blocks. Raises RuntimeError if steps of one kind differ in their
-        block evaluations, because then the method did not decide as forced.
+        Raises RuntimeError if steps of one kind differ, because then the method did not decide as forced.
         """
         calls: list[object] = []
         counts: dict[str, set[int]] = {"full": set(), "reused": set()}
@@ -139,11 +117,9 @@ class TimedTrajectory:
 
     @torch.no_grad()
     def _denoised(self, steps: int) -> Iterator[bool]:
-        """Run the first `steps` denoising steps, and yield after each whether it is one of the full steps.
+        """Run denoising steps, and yield after each whether it is full.
 
-        A step computes what a pipeline's step does: a transformer call for each guidance branch, guidance and an Euler
-        step. But the result of the Euler step is dropped, and the input of each step is one of the two latents in
-        `inputs`, with its timestep: a reused step gets the same latent as the step before, a full step the other one.
+        The Euler step's result is dropped; inputs are the two latents, changed before a full step.
         """
         which = 0
         try:
