@@ -1,8 +1,4 @@
-"""`galaxydit calibrate`: measure the profile of a model, a JSON file of measurements and of the steps to compute.
-
-Of the groups of options, `source` says which model is loaded, `sizes` how its videos are denoised and their shape, and
-`cluster` whether the generations run in this process or on Ray.
-"""
+"""`galaxydit calibrate`: measure the profile of a model, a JSON file of measurements and of the steps to compute."""
 
 from pathlib import Path
 from typing import Annotated
@@ -98,10 +94,7 @@ def calibrate(
 
 
 def build_table(rows: list[dict[str, str]]) -> Table:
-    """A table for the terminal from one or more rows of cells by heading; the first cell names the row.
-
-    Headings take several lines, and columns that only the HTML report shows are left out.
-    """
+    """A terminal table of cells by heading, the first the row's name, without columns of the HTML report alone."""
     from galaxydit.calibration.tables import PAGE_ONLY
 
     shown = [{heading: cell for heading, cell in row.items() if heading not in PAGE_ONLY} for row in rows]

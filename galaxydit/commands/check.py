@@ -1,8 +1,4 @@
-"""`galaxydit eval check`: check a run against gates, which are lowest or highest allowed values.
-
-A run is the folder of a job's videos and results. A variant is one of the job's ways to generate; the baseline is the
-variant without acceleration.
-"""
+"""`galaxydit eval check`: check a run against gates, which are lowest or highest allowed values."""
 
 import math
 from collections.abc import Sequence
@@ -63,10 +59,7 @@ def check(
 
 
 def _checked(run: "Run", names: Sequence[str]) -> tuple[str, ...]:
-    """The variants to check: `names`, by default all variants but the baseline.
-
-    Raises typer.BadParameter for a name that is none of these variants.
-    """
+    """The variants to check, by default all but the baseline. Raises typer.BadParameter for an unknown name."""
     from galaxydit.eval.jobs.record import BASELINE
 
     variants = [each.name for each in run.job.variants if each.name != BASELINE]

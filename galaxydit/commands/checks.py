@@ -11,11 +11,7 @@ from galaxydit.pipelines.inputs import parse_inputs
 
 
 def check_prompt_inputs(prompts: Iterable[str]) -> None:
-    """Raise GalaxyDiTError for a prompt in JSON, such as {"prompt": "a cat", "image": "cat.png"}, that is not allowed.
-
-    Not allowed are damaged JSON, an object without "prompt", unknown keys, values of a wrong type, and a path of an
-    image or a video that is no file. Plain text passes.
-    """
+    """Raise GalaxyDiTError for a prompt in JSON, or files in it, that `parse_inputs` refuses. Plain text passes."""
     for prompt in prompts:
         parse_inputs(prompt)
 
@@ -34,10 +30,7 @@ def check_output_file(path: Path, suffix: str) -> None:
 
 
 def check_output_folder(path: Path, option: str = "--out") -> None:
-    """Raise GalaxyDiTError, which names `option`, unless files can be written in a folder; leaves nothing behind.
-
-    The folder need not exist yet.
-    """
+    """Raise GalaxyDiTError, naming `option`, unless files can be written in a folder; leaves nothing behind."""
     try:
         if os.path.lexists(path):
             tempfile.TemporaryFile(dir=path).close()
@@ -55,11 +48,7 @@ def check_lasting(address: str) -> None:
 
 
 def _create_beside(path: Path, create: Callable[[Path], None]) -> None:
-    """Create a file or folder of the same name, with its missing parents, in a temporary folder beside `path`.
-
-    Raises OSError if that fails, for example for a name that is too long. A folder that another command is about to use
-    is never touched.
-    """
+    """Create a file or folder of the same name in a temporary folder beside `path`, and leave `path` alone."""
     parent = next(each for each in path.parents if os.path.lexists(each))
     with tempfile.TemporaryDirectory(dir=parent) as folder:
         copy = Path(folder, path.relative_to(parent))

@@ -59,10 +59,7 @@ def show_json(data: Any) -> None:
 
 
 def table_of(rows: Iterable[Iterable[str]], labels: Iterable[str], numbers: Iterable[str], **options: Any) -> Table:
-    """A table of `rows` under the headings `labels`, then `numbers`, whose columns are right-aligned.
-
-    Only the last column of `labels` may wrap. `options` go to rich's `Table`.
-    """
+    """A table under the headings `labels`, the last of which may wrap, and right-aligned `numbers`."""
     *unfolded, last = labels
     columns = [*(Column(heading, no_wrap=True) for heading in unfolded), Column(last, overflow="fold")]
     columns += [Column(heading, justify="right", no_wrap=True) for heading in numbers]
@@ -76,10 +73,7 @@ def table_of(rows: Iterable[Iterable[str]], labels: Iterable[str], numbers: Iter
 def amounts(
     seconds: float, *, gpus: int = 1, joules: float | None = None, price: float | None = None, size: float | None = None
 ) -> str:
-    """Text such as "18.2 h, 36.4 GPU hours, 82 kWh, price 91, 5.1 GB of files", without what is None.
-
-    `gpus` work for these `seconds`, 0 if none does; `size` is in bytes.
-    """
+    """Text such as "18.2 h, 36.4 GPU hours, 82 kWh, price 91, 5.1 GB of files"; `size` is in bytes."""
     unit, length = next((unit, length) for unit, length in (("h", 3600), ("min", 60), ("s", 0)) if seconds >= length)
     parts = [f"{digits(seconds / (length or 1))} {unit}"]
     parts += [f"{digits(seconds * gpus / 3600)} GPU hours"] * (gpus > 0)
@@ -91,10 +85,7 @@ def amounts(
 
 @contextmanager
 def working(text: str) -> Iterator[Callable[[str], None]]:
-    """Show `text`, which says what the program does, until the block ends: in a live line, or without a terminal once.
-
-    Yields a function that shows another text instead.
-    """
+    """Show `text` until the block ends, in a live line or without a terminal once; yields a function to change it."""
     if messages().is_terminal:
         with messages().status(Text(printable(text))) as status:
             yield lambda text: status.update(Text(printable(text)))
@@ -105,12 +96,7 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def resumable(how_far: Callable[[], str]) -> Iterator[None]:
-    """End the command at Ctrl-C and at SIGTERM, which job schedulers send, and print on stderr that the same command
-    resumes.
-
-    The printed line holds the text that `how_far` returns on the finished work. The exit code is 128 + the signal's
-    number, as in shells: 130 or 143.
-    """
+    """End at Ctrl-C and SIGTERM with exit code 130 or 143, saying `how_far` and that the same command resumes."""
     received = signal.SIGINT
 
     def interrupt(*_: Any) -> None:
@@ -132,11 +118,7 @@ def resumable(how_far: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def step_bar(unit: str = "step") -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows progress and the time left, in a bar or without a terminal in about ten lines.
-
-    Its arguments are the number of finished steps and the number of all steps. The lines without a terminal call a step
-    `unit`.
-    """
+    """Yield a function of finished and all steps: a bar with the time left, or about ten lines that name `unit`."""
     if messages().is_terminal:
         columns = ("denoising", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), "left")
         with Progress(*columns, console=messages(), transient=True) as progress:
@@ -155,10 +137,7 @@ def step_bar(unit: str = "step") -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def download_bars() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that shows downloads: a bar for each file, or without a terminal one line at its beginning.
-
-    The function's arguments are the file's name, its bytes so far, and its size in bytes, 0 if the size is not known.
-    """
+    """Yield a function of file name, bytes so far and size (0 if unknown): a bar, or a line, for each file."""
     if messages().is_terminal:
         columns = ("{task.description}", DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
         tasks: dict[str, TaskID] = {}

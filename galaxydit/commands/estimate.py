@@ -56,9 +56,7 @@ def headline(made: "Estimate") -> str:
 
 
 def build_table(made: "Estimate") -> Table:
-    """The predictions, plain and accelerated side by side: a row for each quantity, such as seconds, kJ and GiB, named
-    as in the table of `galaxydit latency`.
-    """
+    """Predictions, plain and accelerated side by side, a row for each quantity, named as in `galaxydit latency`."""
     from galaxydit.eval.cost.cost_rows import rows_of
     from galaxydit.eval.latency.latency_table import columns_of
 
@@ -68,9 +66,7 @@ def build_table(made: "Estimate") -> Table:
 
 
 def conclusions(made: "Estimate") -> list[str]:
-    """Lines on the cost of all videos, on the savings of the plugin, and a warning if the video does not fit into the
-    memory of one GPU.
-    """
+    """Lines on the cost of all videos, the plugin's savings, and a video that does not fit into one GPU's memory."""
     from galaxydit.eval.cost.estimate import BYTES_PER_PIXEL
 
     lines = []

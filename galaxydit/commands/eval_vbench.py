@@ -1,11 +1,4 @@
-"""`galaxydit eval vbench`: a run's videos judged by VBench, and the environment and weights that it needs.
-
-A run is the folder of the videos and results of a job; a variant is one of the ways to generate in the job. A suite is
-VBench 1.0 or VBench-2.0, a dimension one of its scores, and a group a set of dimensions. Points are a score scaled to 0
-to 100. `environment` is a folder with the Python environment of the suite. `cluster` says whether the videos are
-measured in this process or on Ray. `static_filter` measures temporal flickering on static videos alone; None does so
-for the benchmark's own prompts.
-"""
+"""`galaxydit eval vbench`: a run's videos judged by VBench, and the environment and weights that it needs."""
 
 import shlex
 import signal
@@ -186,10 +179,7 @@ def build_table(results: "Results") -> Table:
 
 
 def dimension_table(suite: Suite) -> Table:
-    """One row for each dimension: its name, its needs (weights with their licences, models of the hub, and what `setup`
-    does not install), videos per prompt, and how far this project has run it (`Dimension.proof`), such as "measured" or
-    "runs with random weights".
-    """
+    """A row for each dimension: its needs, videos per prompt, and how far this project has run it."""
     rows = []
     for dimension in suite.dimensions.values():
         files = "; ".join(f"{weights.path.rpartition('/')[2]} ({weights.licence})" for weights in dimension.weights)
@@ -200,10 +190,7 @@ def dimension_table(suite: Suite) -> Table:
 
 
 def describe(results: "Results") -> Iterator[str]:
-    """Yield a line for each variant with the points of its complete groups and, if all groups are complete, the total;
-    no line for a variant without a complete group. Then yield notes where they apply: why there is no total, how many
-    pairs of prompt and seed do not count, and that the videos are lossy.
-    """
+    """Points of each variant's complete groups and total, then notes on what is missing and on lossy videos."""
     for variant, scores in results.variants.items():
         parts = [f"{group} {points:.2f}" for group, points in scores.groups.items()]
         if scores.total is not None:

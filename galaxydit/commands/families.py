@@ -1,7 +1,4 @@
-"""`galaxydit families`: the families of transformers, the features of each, and the models that are not accepted.
-
-A family is one diffusers class of transformers. A row is a dict of texts by column heading.
-"""
+"""`galaxydit families`: the families of transformers, the features of each, and the models that are not accepted."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -46,11 +43,7 @@ def _with(name: str, rows: Sequence[Row]) -> list[Row]:
 
 
 def family_rows() -> list[Row]:
-    """One row for each family: "family", "transformer" (its class), "guidance" (how the branches reach the transformer:
-    "separate calls", "concatenated batch" or "no guidance"), "reuse" (what a reused step can predict: "output" or
-    "output, residual"), "profiles" (the shipped ones, or "general schedule"), "run with trained weights" (the profiles
-    measured on such weights, or "never"), and "LoRA", "regional compile" and "context parallel" ("yes" or "no").
-    """
+    """A row by heading for each family: class, guidance, reuse, profiles, trained weights and features."""
     import diffusers
 
     from galaxydit.families import FAMILIES
@@ -80,9 +73,7 @@ def family_rows() -> list[Row]:
 
 
 def unsupported_rows() -> list[Row]:
-    """One row for each reason to refuse models: "not accepted" has the names of these pipelines or transformers,
-    "because" the reason.
-    """
+    """A row by heading for each reason to refuse models."""
     names = defaultdict(list, {U_NET: ["any pipeline with a U-Net, such as AnimateDiff or Stable Video Diffusion"]})
     for name, reason in UNSUPPORTED.items():
         names[reason].append(name)

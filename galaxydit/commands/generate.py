@@ -1,9 +1,4 @@
-"""`galaxydit generate`: videos of any text-to-video pipeline.
-
-Of the groups of options, `source` says which model is loaded, `sizes` how the video is denoised, its shape and frame
-rate, `request` which arguments `galaxydit.accelerate` gets, such as the speedup, and `cluster` whether many videos are
-made in this process or on Ray.
-"""
+"""`galaxydit generate`: videos of any text-to-video pipeline."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -100,12 +95,9 @@ def _generate_many(
     dry_run: bool,
     price: float | None,
 ) -> None:
-    """Make one video of each prompt in the folder or address `out`, print the paths of the videos, and exit with 1 if
-    a video failed.
+    """Make a video of each prompt of the job `data` in `out`, print their paths, and exit with 1 if one failed.
 
-    `data` holds the keys of a job file, such as "model", "seed" and "prompts". `acceleration` holds arguments of
-    `galaxydit.accelerate`; with None, the pipeline runs without the plugin. `cluster` says where videos are made. With
-    `dry_run`, show their cost instead, with the price of a GPU hour.
+    `acceleration` None is without the plugin. With `dry_run`, show their cost instead, by the price of a GPU hour.
     """
     from galaxydit.eval.jobs.job import PLUGIN
     from galaxydit.eval.jobs.jobfile import job_of

@@ -1,8 +1,4 @@
-"""`galaxydit inspect`: what the plugin would do to a pipeline.
-
-A profile is a JSON file of measurements of one model, from which the plugin plans the steps to compute. The options
-`source` say which model is loaded.
-"""
+"""`galaxydit inspect`: what the plugin would do to a pipeline."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -63,12 +59,7 @@ def build_table(part: "TransformerDescription", pipeline: str) -> Table:
 
 
 def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[str, list[str]]:
-    """Texts by heading. "profile" describes the profile in use. "known" and "unknown" list what is known of speed and
-    quality, such as "the speedup by compute", and what is not, such as "the PSNR at any speedup".
-
-    `profile` is None if the model has none. `notes` are remarks on the profile, or the reason why there is none;
-    "profile" contains them.
-    """
+    """ "profile" (with `notes`), "known" and "unknown": the profile in use, and what is known of speed and quality."""
     known = ["the speedup by compute"]
     if profile is None:
         unknown = [PSNR_UNKNOWN, RANKING_UNKNOWN]

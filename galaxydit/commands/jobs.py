@@ -1,7 +1,4 @@
-"""Run a job, or show which videos it would make. Commands that make many videos share these functions.
-
-A job lists prompts, seeds and variants (ways to generate). A run is the folder or address of a job's results.
-"""
+"""Run a job, or show which videos it would make, for all commands that make many videos."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +27,9 @@ def job_keys(source: ModelOptions, sizes: Sizes) -> dict[str, Any]:
 def make_videos(
     job: "Job", out: str, cluster: RayOptions, *, retry_failed: bool = False, verify: bool = False
 ) -> "Outcome":
-    """Extend the run in the folder or address `out` by a job, make all videos that it then lacks, and show progress.
+    """Extend the run `out` by a job and make all missing videos; returns how many are done and failed.
 
-    `cluster` says where: in this process or on Ray. `retry_failed` also makes failed videos again, `verify` also videos
-    whose SHA-256 differs from the recorded one. Ctrl-C and SIGTERM leave a resumable run. Returns how many videos are
-    done and how many failed.
+    `retry_failed` also makes failed videos again, `verify` also those whose SHA-256 differs.
     """
     from galaxydit.eval.jobs.run_job import KIND, load_run, open_run, run_job, withdraw
     from galaxydit.pipelines.runs import LiveProgress, Store
@@ -83,10 +78,9 @@ def show_plan(
     retry_failed: bool = False,
     verify: bool = False,
 ) -> None:
-    """Show how many videos of each variant `make_videos` would make, and their hours, GPU hours, kWh, price and disk.
+    """Show the videos that `make_videos` would make, with hours, kWh, price and disk; nothing is written.
 
-    `price` is that of one GPU hour. `out` is the run's folder or address. `retry_failed` also counts failed videos,
-    `verify` also videos whose SHA-256 differs from the recorded one. Nothing is written.
+    `price` is that of one GPU hour.
     """
     import torch
 

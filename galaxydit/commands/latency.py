@@ -1,8 +1,4 @@
-"""`galaxydit latency`: seconds of a full and a reused step at the sizes of real models, with random weights.
-
-A full step runs all blocks of the transformer, a reused step reuses earlier outputs. The options `settings` name the
-model's size, the video's size, the methods, and how often each is timed.
-"""
+"""`galaxydit latency`: seconds of a full and a reused step at the sizes of real models, with random weights."""
 
 import signal
 from collections.abc import Mapping, Sequence
@@ -89,10 +85,7 @@ def latency(
 
 
 def build_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """A table for a terminal of 80 columns from the "rows" of the JSON, one for each method, eager or compiled.
-
-    The table shows medians of times, speedup, memory and joules; the JSON also has the quartiles.
-    """
+    """A table for a terminal of 80 columns from the "rows" of the JSON, medians alone."""
     columns = columns_of(rows, quartiles=False)
     headings = ["\n".join(heading.split()) for heading in list(columns)[1:]]
     return table_of(zip(*columns.values(), strict=True), [""], headings, collapse_padding=True)

@@ -1,8 +1,4 @@
-"""Options that several commands share.
-
-A dataclass here is a group of options. A command takes the group as one argument, and `grouped` turns each field of the
-group into an option of the command line.
-"""
+"""Options that several commands share: `grouped` turns each field of a dataclass into an option."""
 
 import os
 import re
@@ -46,10 +42,7 @@ Price = Annotated[float | None, typer.Option(min=0, help="Price of one GPU hour,
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Command-line options of a model: its name, folder or hub id, its revision on the hub, offloading and dtype.
-
-    Raises GalaxyDiTError or FileNotFoundError if `model` names no usable model.
-    """
+    """Options of a model. Raises GalaxyDiTError or FileNotFoundError if `model` names none."""
 
     model: ModelName
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None
@@ -62,10 +55,7 @@ class ModelOptions:
         local_folder(self.model)
 
     def load(self, device: str | None = None) -> "DiffusionPipeline":
-        """The pipeline on `device`, by default the GPU if there is one.
-
-        The progress bars of diffusers and transformers are turned off, because commands show their own.
-        """
+        """The pipeline on `device`, by default the GPU, without progress bars, because commands show their own."""
         import diffusers
         import torch
         import transformers
@@ -89,10 +79,7 @@ class WanTinyByDefault(ModelOptions):
 
 @dataclass(frozen=True)
 class Shape:
-    """Options of a video's shape, named as in GenerationSettings; None leaves the value to the model.
-
-    Raises GalaxyDiTError for sizes that no model allows.
-    """
+    """Options of a video's shape; None leaves the value to the model. Raises GalaxyDiTError for impossible sizes."""
 
     height: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None
     width: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None
@@ -154,10 +141,7 @@ class Request:
 
 @dataclass(frozen=True)
 class RayOptions:
-    """Options of where videos are made: in this process, or on Ray.
-
-    Raises typer.BadParameter for --workers or --gpus-per-worker without --ray.
-    """
+    """Where videos are made. Raises typer.BadParameter for --workers or --gpus-per-worker without --ray."""
 
     ray: Annotated[str | None, typer.Option(metavar="[ADDRESS]", help=RAY_HELP)] = None
     workers: Annotated[int | None, typer.Option(min=1, help="With --ray; by default one for each GPU.")] = None
@@ -177,11 +161,7 @@ class RayOptions:
         return nullcontext(InProcess()) if self.ray is None else OnRay(self.ray, self.workers, self.gpus_per_worker)
 
     def load(self, model: ModelOptions) -> "tuple[DiffusionPipeline, Callable[[], DiffusionPipeline] | None]":
-        """The pipeline, and a function that loads it again on a worker of Ray; None instead of the function without
-        --ray.
-
-        Without --ray, the pipeline is on the device that computes; with --ray, it stays on the CPU.
-        """
+        """The pipeline on the device, and None; with --ray on the CPU, and a function to load it on a worker."""
         if self.ray is None:
             return model.load(), None
         return replace(model, offload="none").load("cpu"), model.load
