@@ -1,7 +1,4 @@
-"""The results of VBench and VBench-2.0 as the report page of a run shows them.
-
-A variant is one of the ways to generate in the run's job.
-"""
+"""The results of VBench and VBench-2.0 as the report page of a run shows them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,15 +13,10 @@ UNMEASURED = VariantScores(groups={}, total=None, missing=(), dimensions={})
 
 
 def benchmark_tables(run: Run) -> list[dict[str, Any]]:
-    """One table for each benchmark that measured the run, with the keys "title", "rows" and "notes".
+    """A table with "title", "rows" and "notes" for each benchmark that measured the run, if the run is on this machine.
 
-    Rows are the benchmark's dimensions, its groups and the total (the last two with "isTotal"), each with "name" and
-    "cells", a list of one cell for each variant, in the job's order. A cell is None without a score. Else it has
-    "points", 100 being the best. The cell of a dimension also has "isPartial", true unless all prompts and videos of
-    the benchmark's protocol were measured as it asks, and, if known, "drop", the mean points lost against the baseline,
-    and the ends "low" and "high" of its 95 % interval. "notes" are sentences: the benchmark's version, whether the
-    videos are lossless, and why scores are partial or missing. The list of tables is empty for a run that is not on
-    this machine.
+    Rows have "name" and "cells" by variant: None, or "points" of 100; a dimension's cell also has "isPartial" against
+    the protocol, and "drop" with its 95 % interval "low" to "high", the points lost against the baseline.
     """
     if run.root is None:
         return []

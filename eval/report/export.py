@@ -1,7 +1,4 @@
-"""Write a run as tables: one row for each unit that is done or failed, with the same columns for every run.
-
-A unit is one video of the job.
-"""
+"""Write a run as tables: one row for each unit that is done or failed, with the same columns for every run."""
 
 import csv
 from collections.abc import Iterator
@@ -34,7 +31,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_csv(run: Run, path: Path) -> Path:
-    """Write UTF-8 CSV (RFC 4180): absent values are empty, infinite ones `inf`. Returns the path."""
+    """Write UTF-8 CSV (RFC 4180): absent values are empty, infinite ones `inf`."""
     with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
@@ -43,7 +40,7 @@ def write_csv(run: Run, path: Path) -> Path:
 
 
 def write_parquet(run: Run, path: Path) -> Path:
-    """Write Apache Parquet, absent values as null; returns the path. Raises GalaxyDiTError without pyarrow."""
+    """Write Apache Parquet, absent values as null. Raises GalaxyDiTError without pyarrow."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -58,7 +55,6 @@ def write_parquet(run: Run, path: Path) -> Path:
 
 
 def _rows(run: Run) -> Iterator[dict[str, Any]]:
-    """One row with all of `COLUMNS` for each unit that is done or failed; None for absent values."""
     for record in run.records:
         row = {name: getattr(record, name, None) for name in COLUMNS}
         row |= values_of(record, run.baselines.get(record.pair))
@@ -71,7 +67,8 @@ def _rows(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _inert(value: Any) -> Any:
-    """The value; text that begins like a formula gets an apostrophe in front, so that no spreadsheet evaluates it
-    (owasp.org/www-community/attacks/CSV_Injection).
+    """Text that begins like a formula gets an apostrophe, so that no spreadsheet evaluates it.
+
+    owasp.org/www-community/attacks/CSV_Injection
     """
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

@@ -26,25 +26,17 @@ MP4_MARK = b"ftyp"  # bytes 4 to 8 of every mp4 file (ISO/IEC 14496-12, 4.3)
 
 
 def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
-    """Write the report to `path` and return it.
+    """Write the report to `path`; by default the page contains videos of up to 24 MiB in total, else links.
 
-    With `embed` the page contains the videos, without it the page links to them; by default the page contains them if
-    they take at most 24 MiB in total. The content security policy allows only the page's own script and style, by
-    their hashes, and no network address, so that text in a prompt or a traceback can neither run code nor load
-    anything.
-
-    Raises GalaxyDiTError if the page would link to the videos, but `path` is not in the run's folder.
+    The content security policy allows the page's own script and style alone, by hashes, so that text in a prompt can
+    neither run code nor load anything. Raises GalaxyDiTError for links from outside the run's folder.
     """
     with TemporaryDirectory() as folder:
         return _write_page(run, path, embed, Path(folder))
 
 
 def _write_page(run: Run, path: Path, embed: bool | None, temporary: Path) -> Path:
-    """Do the work of `write_page` with the same arguments, and return `path`.
-
-    `embed` says whether the page contains the videos or links to them; None embeds up to 24 MiB of videos. Playable
-    copies of videos go to previews/ if `path` is in the run's folder, else to the folder `temporary`.
-    """
+    """Do the work of `write_page`; playable copies go to previews/ in the run's folder, else to `temporary`."""
     in_run = run.root is not None and path.parent.resolve() == run.root.resolve()
     previews = path.parent / "previews" if in_run else temporary
     videos = _videos(run, previews)
@@ -83,11 +75,7 @@ def _write_page(run: Run, path: Path, embed: bool | None, temporary: Path) -> Pa
 
 
 def _videos(run: Run, previews: Path) -> dict[str, Path]:
-    """Paths of videos that browsers can play, by unit id (a unit is one video of the job).
-
-    A video that browsers cannot play is replaced by a copy in the folder `previews`; a file that is no video is left
-    out.
-    """
+    """Paths of videos that browsers can play, by unit id, some as copies in `previews`."""
     videos = {}
     for record in run.records:
         if record.video is None:
@@ -102,20 +90,13 @@ def _videos(run: Run, previews: Path) -> dict[str, Path]:
 
 
 def _is_mp4(path: Path) -> bool:
-    """Whether a file begins as mp4 files do.
-
-    The video is not opened: for thousands of videos, that would take most of the report's time.
-    """
+    """Whether a file begins as mp4 files do; opening thousands would take most of the report's time."""
     with path.open("rb") as file:
         return file.read(8)[4:] == MP4_MARK
 
 
 def _playable(record: VideoRecord, video: Path, previews: Path) -> Path:
-    """Path of a video that browsers can play: the video itself if it is H.264 with yuv420p, else a copy in `previews`.
-
-    A lossless video needs the copy, because browsers do not decode H.264 in RGB. An existing copy is used if it is
-    newer than the video.
-    """
+    """The video if it is H.264 with yuv420p, else a copy in `previews`, because browsers decode no H.264 in RGB."""
     with av.open(str(video)) as container:
         codec, rate = container.streams.video[0].codec_context, float(container.streams.video[0].average_rate or 16)
         if codec.name == "h264" and codec.pix_fmt == "yuv420p":

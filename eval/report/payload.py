@@ -1,8 +1,4 @@
-"""The content of a run's report page as plain data, and the JSON in the page that holds this data.
-
-A variant is one of the ways to generate in the run's job; the baseline is the variant without acceleration. A unit is
-one video of the job: a prompt, a seed and a variant. A figure is a measured quantity, such as a speedup or a metric.
-"""
+"""The content of a run's report page as plain data, and the JSON in the page that holds this data."""
 
 import json
 import math
@@ -20,29 +16,14 @@ from galaxydit.pipelines.settings import GenerationSettings
 
 
 def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Everything that the page shows, ready for `encode`.
+    """Everything that the page shows, ready for `encode`; the page's scripts read it.
 
-    Keys:
-        "facts": pairs of name and text.
-        "notes": sentences.
-        "where": the argument.
-        "disturbed": whether speedups in seconds are shown in brackets.
-        "figures": for each figure the fields of `Figure`, such as "key" and "title".
-        "worstFirst": key of the figure by which the page first sorts the prompts, worst first, and which its plot and
-            filter first show: a metric, or "compute_fraction" without one.
-        "variants": for each variant the fields of `VariantSummary`, "index", "isBaseline" and "options" (text).
-        "rows": for each prompt and seed with a record "prompt", "seed", "frames", "fps" and "units", a list in the
-            order of "variants". A unit has "variant" (index), "values" (by key of a figure), for videos of the plugin
-            "steps" (text, a letter for each step: c computed, r reused, m reused in some guidance branches only), and
-            one of: "video" (from `sources`) with "height" and "width"; "absent", why there is no video; "failed"
-            (traceback) with "reason" and "attempts".
-        "skipped": sentences on metrics without a value, and on by-products that raised.
-        "benchmarks": for each of VBench and VBench-2.0 that measured the run, a table with "title", "rows" and "notes":
-            points of each dimension, each group and the total, by variant (`benchmark_tables`).
+    "worstFirst" is the figure that the page first sorts by. "rows" have a prompt, a seed and "units" by variant, with
+    "steps" of `step_letters` and one of "video", "absent" and "failed".
 
-    `sources` has the place of each video by unit id: {"embedded": id of an element of the page}, or {"link": relative
-    URL of the video, "poster": relative URL of its first frame, if there is one}. `where` is a sentence for the page
-    that says where the videos are.
+    Args:
+        sources: place of each video by unit id: {"embedded": element id} or {"link": URL, "poster": URL of a frame}.
+        where: a sentence on where the videos are.
     """
     figures = figures_of(run.records)
     shown = [figure.key for figure in figures]
@@ -86,10 +67,7 @@ def encode(data: Any) -> str:
 
 
 def step_letters(report: Mapping[str, Any]) -> str:
-    """One letter for each step of a generation: c computed, r reused, m reused in some guidance branches only.
-
-    `report` is the generation's `Report.to_dict()`; its "calls" have the keys "step" and "reused".
-    """
+    """A letter for each step of a `Report.to_dict()`: c computed, r reused, m reused in some branches only."""
     reused: dict[int, set[bool]] = {}
     for call in report["calls"]:
         reused.setdefault(call["step"], set()).add(call["reused"])

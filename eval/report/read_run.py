@@ -15,26 +15,21 @@ from galaxydit.pipelines.runs import Store
 
 @dataclass(frozen=True)
 class Run:
-    """A run, finished or not. Each unit of its job is one video: a prompt, a seed and a variant.
-
-    store: the run's folder or address.
-    records: records of the units that are done or failed, in the job's order. A record that cannot be read is left out.
-    damaged: number of units whose record or one of whose files is damaged.
-    """
+    """A run, finished or not."""
 
     store: Store
     job: Job
-    records: tuple[VideoRecord, ...]
-    damaged: int
+    records: tuple[VideoRecord, ...]  # of the readable units that are done or failed, in the job's order
+    damaged: int  # units with a damaged record or file
 
     @property
     def root(self) -> Path | None:
-        """The run's folder; None if the run is not on this machine."""
+        """None if the run is not on this machine."""
         return Path(self.store.root) if self.store.is_local else None
 
     @cached_property
     def baselines(self) -> Baselines:
-        """The records of the units of the baseline, the plain variant, that are done, by (prompt index, seed)."""
+        """Finished baseline records by (prompt index, seed)."""
         return {record.pair: record for record in self.records if record.variant == BASELINE and record.is_done}
 
     @cached_property

@@ -1,9 +1,4 @@
-"""Means, worst cases and intervals of each variant, from the records of a run. Pure numbers.
-
-A variant is one way to generate; the baseline is the plain variant. A unit is one video: a prompt, a seed and a
-variant. A figure (`Figure`) is a measured quantity: a speedup, seconds, the compute fraction or a metric. Its key is
-its name in data, such as "psnr". An estimate (`Estimate`) is a figure's mean, worst value and 95 % interval.
-"""
+"""Means, worst cases and intervals of each variant, from the records of a run. Pure numbers."""
 
 import math
 from collections import Counter, defaultdict
@@ -24,20 +19,12 @@ Baselines = Mapping[tuple[int, int], VideoRecord]
 
 @dataclass(frozen=True)
 class Figure:
-    """A measured quantity, which reports show as a column.
+    """A measured quantity, which reports show as a column."""
 
-    Attributes:
-        key: name in data, such as "denoise_speedup" or "psnr".
-        title: heading of the column.
-        unit: "x" for speedups, "s" for seconds of one video, "%" for shares in [0, 1], a metric's own such as "dB", or
-            empty.
-        digits: shown after the decimal point.
-    """
-
-    key: str
+    key: str  # such as "denoise_speedup" or "psnr"
     title: str
-    unit: str
-    digits: int
+    unit: str  # "x", "s", "%" for shares in [0, 1], a metric's own, or empty
+    digits: int  # after the decimal point
     higher_is_better: bool
 
 
@@ -53,29 +40,17 @@ COST_FIGURES = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean, worst value and interval of one figure over the units of one variant that are done.
+    """One figure over the finished units of one variant."""
 
-    Attributes:
-        mean: mean over the videos; for a speedup, the baseline's seconds divided by the variant's seconds, each summed
-            over the prompts and seeds for which both are done.
-        worst: value of the worst video.
-        low, high: 95 % interval of `mean` over prompts; None for fewer than two prompts and for an infinite value.
-    """
-
-    mean: float
+    mean: float  # of a speedup: quotient of the seconds summed over the prompts and seeds that both have
     worst: float
-    low: float | None
+    low: float | None  # 95 % interval over prompts; None for fewer than two, and if infinite
     high: float | None
 
 
 @dataclass(frozen=True)
 class VariantSummary:
-    """Results of one variant.
-
-    Attributes:
-        done, failed, missing: number of the variant's units that are done, that failed, and that have no record.
-        estimates: mean, worst value and 95 % interval of each figure that has values, by the figure's key.
-    """
+    """Numbers of a variant's units, and its estimates by the figure's key."""
 
     name: str
     done: int
@@ -85,11 +60,7 @@ class VariantSummary:
 
 
 def figures_of(records: Sequence[VideoRecord]) -> tuple[Figure, ...]:
-    """The quantities that reports show: `COST_FIGURES`, then the metrics that any of these records has.
-
-    `COST_FIGURES` are two speedups, two times in seconds and the compute fraction. Raises GalaxyDiTError for an unknown
-    metric.
-    """
+    """`COST_FIGURES`, then the metrics that any of these records has. Raises GalaxyDiTError for an unknown metric."""
     names = {name for record in records for name in record.metrics}
     if unknown := names - METRICS.keys():
         raise refusal("metrics", min(unknown), ", ".join(METRICS), "read the run with the galaxydit that wrote it")
@@ -110,11 +81,7 @@ def failure_lines(failures: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, float]:
-    """Values of one unit by key of the figure, without undefined values (nan); empty for a failed unit.
-
-    Keys are the names of metrics, such as "psnr", and the keys of `COST_FIGURES`, such as "denoise_speedup". Speedups
-    are against `baseline`, the record of the plain video; there are none if it is None or `record` is plain.
-    """
+    """Defined values of a finished unit by the figure's key; speedups are against `baseline`."""
     if not record.is_done:
         return {}
     costs = {key: getattr(record, key) for key in ("denoise_seconds", "end_to_end_seconds", "compute_fraction")}
@@ -131,11 +98,7 @@ def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, fl
 def summarise(
     variant: str, records: Sequence[VideoRecord], baselines: Baselines, figures: Sequence[Figure], units: int
 ) -> VariantSummary:
-    """The summary of a variant from the records of all variants. Means leave out failed and missing units.
-
-    `baselines` has the baseline's records that are done, for speedups, by (prompt index, seed). `figures` are the
-    quantities to estimate, from `figures_of`. `units` is the number of the variant's units in the job.
-    """
+    """The summary of a variant with `units` in the job; means leave out failed and missing ones."""
     made = [record for record in records if record.variant == variant]
     done = [record for record in made if record.is_done]
     estimates = {
@@ -145,13 +108,7 @@ def summarise(
 
 
 def _estimate(figure: Figure, done: Sequence[VideoRecord], baselines: Baselines) -> Estimate | None:
-    """The estimate of a figure from `done`, a variant's records that are done; None if no record has a value.
-
-    `baselines` has the baseline's records that are done, by (prompt index, seed).
-    The mean is a quotient of two sums: for a speedup, the baseline's seconds divided by the variant's seconds; for any
-    other figure, the values divided by their number. Both sums are kept by prompt, because the interval is over
-    prompts.
-    """
+    """The estimate of a figure, None without values: a quotient of sums by prompt, for the interval."""
     sums: dict[int, Any] = defaultdict(lambda: np.zeros(2))
     values, seconds = [], SPEEDUPS.get(figure.key)
     for record in done:

@@ -16,7 +16,7 @@ SECONDS = (*SPEEDUPS, *SPEEDUPS.values())
 
 @dataclass(frozen=True)
 class WorstVideo:
-    """One of the videos with the worst values of a gate's figure, and this value."""
+    """One of the videos with the worst values of a gate's figure."""
 
     record: VideoRecord
     value: float
@@ -24,35 +24,26 @@ class WorstVideo:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether one variant meets one gate.
-
-    Attributes:
-        name: of the gate, such as "worst_psnr" (`galaxydit.eval.jobs.gates` explains the names).
-        value: the variant's value; None if the run has none or the metric raised for a video, which fails the gate.
-        is_minimum: whether `limit` is the lowest allowed value, else it is the highest.
-        worst: up to five videos with the worst values of the gate's figure, worst first; empty for the names that
-            begin with "vbench_" or "lost_".
-        disturbance: why a gate on seconds is not judged (`Run.disturbance`); empty if it is.
-    """
+    """Whether one variant meets one gate."""
 
     variant: str
-    name: str
-    value: float | None
+    name: str  # as in `eval.jobs.gates`, such as "worst_psnr"
+    value: float | None  # None if there is none, or the metric raised for a video, which fails the gate
     limit: float
-    is_minimum: bool
-    worst: tuple[WorstVideo, ...] = ()
-    disturbance: str = ""
+    is_minimum: bool  # else `limit` is the highest value
+    worst: tuple[WorstVideo, ...] = ()  # first, at most five; empty for VBench
+    disturbance: str = ""  # why a gate on seconds is not judged, or empty
 
     @property
     def holds(self) -> bool:
-        """Whether the value meets the limit; False for seconds that other work disturbed."""
+        """False for seconds that other work disturbed."""
         if self.value is None or math.isnan(self.value) or self.disturbance:
             return False
         return self.value >= self.limit if self.is_minimum else self.value <= self.limit
 
 
 def check_run(run: Run, gates: Gates) -> list[Verdict]:
-    """The verdict on each gate for each variant in `gates.variants`, by default for each variant but the baseline."""
+    """The verdict on each gate for each variant in `gates.variants`, by default all but the baseline."""
     points = dict(_benchmark_points(run))
     figures = {figure.key: figure for figure in figures_of(run.records)}
     units = len(run.job.units()) // len(run.job.variants)
@@ -88,12 +79,7 @@ def _worst(run: Run, variant: str, figure: Figure) -> list[WorstVideo]:
 
 
 def _benchmark_points(run: Run) -> Iterator[tuple[tuple[str, str], float]]:
-    """Yield ((variant, gate name), points) for each variant of the run in VBench's results, the baseline included.
-
-    Points are on the scale to 100, the best. The gate names are "vbench_" and a measured dimension's name, such as
-    "vbench_imaging_quality", or "vbench_total"; and "lost_" and the same name, whose points are those lost against the
-    baseline. A name without a value is left out.
-    """
+    """((variant, gate name), points) of VBench, such as "vbench_imaging_quality" and "lost_total"."""
     if run.root is None or not (path := results_path(run.root)).is_file():
         return
     variants = read_results(path).variants
