@@ -1,6 +1,6 @@
 """Keep the input of a pipeline's VAE decoder, so that the frames can be computed again without denoising.
 
-Frames themselves are float32 and take a hundred times as much space; an 8-bit video file differs from them by rounding.
+Float32 frames take a hundred times as much space; an 8-bit video differs from them by rounding.
 """
 
 from collections.abc import Iterator
@@ -18,10 +18,7 @@ NAME = "latents"
 
 @contextmanager
 def recording(pipe: DiffusionPipeline) -> Iterator[list[torch.Tensor]]:
-    """A context that yields a list, to which each call of the VAE's decoder appends a copy of its input on the CPU.
-
-    The list stays empty for a pipeline without VAE.
-    """
+    """Yield a list that gets a CPU copy of each input of the VAE's decoder; empty without VAE."""
     inputs: list[torch.Tensor] = []
     vae = getattr(pipe, "vae", None)
     if vae is None:
@@ -41,11 +38,7 @@ def recording(pipe: DiffusionPipeline) -> Iterator[list[torch.Tensor]]:
 
 
 def decode_frames(pipe: DiffusionPipeline, latents: torch.Tensor) -> NDArray[np.float32]:
-    """Frames `(frames, height, width, 3)` in [0, 1] that the VAE decodes from `latents`, a recorded input.
-
-    If the pipeline does more after the decoder than diffusers' `postprocess_video`, these frames differ from the
-    generated ones. So compare the hashes of both.
-    """
+    """Frames `(frames, height, width, 3)` in [0, 1]; another hash if the pipeline does more than decode."""
     with torch.no_grad():
         video = pipe.vae.decode(latents.to(pipe._execution_device), return_dict=False)[0]
     frames = pipe.video_processor.postprocess_video(video, output_type="np")[0]
@@ -54,10 +47,10 @@ def decode_frames(pipe: DiffusionPipeline, latents: torch.Tensor) -> NDArray[np.
 
 
 def to_bytes(latents: torch.Tensor) -> bytes:
-    """The content of a safetensors file with the latents."""
+    """A safetensors file of the latents."""
     return save({NAME: latents.contiguous()})
 
 
 def from_bytes(content: bytes) -> torch.Tensor:
-    """The latents in `content`, which `to_bytes` made. Raises SafetensorError or KeyError for any other content."""
+    """The latents of `to_bytes`. Raises SafetensorError or KeyError for other content."""
     return load(content)[NAME]

@@ -1,8 +1,4 @@
-"""The videos that a job has yet to make, and the seconds that they take.
-
-A variant is a way to generate; a plain video is one of the variant without acceleration. A unit is the video of one
-prompt, seed and variant (see job.py).
-"""
+"""The videos that a job has yet to make, and the seconds that they take."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -18,31 +14,23 @@ from galaxydit.request import Request
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of a plain video: `denoise` for all its `steps` (None: unknown), `rest` for everything else.
-
-    `rest` covers text encoder and decoding, and, if the cost is a mean over records, also metrics and encoding. `watts`
-    are the mean over the video, None without an energy counter, and `size` are bytes of its file.
-    """
+    """Seconds of a plain video, of denoising `steps` (None: unknown) and of the rest, with metrics if measured."""
 
     denoise: float
     rest: float
     steps: int | None = None
-    watts: float | None = None
-    size: float = 0.0
+    watts: float | None = None  # mean over the video
+    size: float = 0.0  # bytes of its file
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Number of videos of a variant that are to be made, and seconds, joules (None: unknown) and bytes of one of them.
-
-    is_measured: True if `seconds` is the mean over finished videos of this variant. False if it follows from the cost
-    of a plain video and from the speedup or the steps in the variant's options.
-    """
+    """Videos of a variant to be made, with seconds, joules (None: unknown) and bytes of one."""
 
     variant: str
     videos: int
     seconds: float
-    is_measured: bool
+    is_measured: bool  # on finished videos, else from the plain cost and the variant's options
     joules: float | None = None
     size: float = 0.0
 
@@ -50,11 +38,7 @@ class Estimate:
 def units_left(
     units: Sequence[Unit], store: Store, *, retry_failed: bool = False, verify: bool = False
 ) -> tuple[list[Unit], list[Record]]:
-    """The units that a run (`galaxydit.pipelines.runs.run`) would make, and the records of the units that are done.
-
-    A run makes the units without a record and those with a damaged record or file; with `retry_failed`, also the failed
-    units. With `verify`, a file is also damaged if its SHA-256 differs. Records with damage are left out.
-    """
+    """The units that a run would make, and the sound records that are done; arguments as of `pipelines.runs.run`."""
     kept, done = set(), []
     for unit_id, record, damage in store.survey([unit.id for unit in units], wholly=verify):
         if record is None or damage:
@@ -67,10 +51,7 @@ def units_left(
 
 
 def plain_cost(records: Sequence[VideoRecord]) -> Cost | None:
-    """The seconds of one plain video, for denoising and for all else: means over the plain videos among the records.
-
-    None without plain videos.
-    """
+    """Means over the plain videos, None without any."""
     plain = [record for record in records if record.variant == BASELINE]
     denoise = [record.denoise_seconds for record in plain if record.denoise_seconds is not None]
     if not denoise:
@@ -83,16 +64,12 @@ def plain_cost(records: Sequence[VideoRecord]) -> Cost | None:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean of the known values; None without any."""
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
 
 
 def time_plain(job: Job) -> Cost:
-    """The cost of a plain video of the job. Loads the model and makes two plain videos of at most 3 steps.
-
-    The cost is extrapolated from the second video, because the first includes one-time costs.
-    """
+    """The cost of a plain video, from the second of two videos of at most 3 steps; the first has one-time costs."""
     from galaxydit.eval.jobs.maker import WARM_UP_STEPS, load
     from galaxydit.pipelines.generate import generate
 
@@ -109,11 +86,7 @@ def time_plain(job: Job) -> Cost:
 
 
 def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], plain: Cost | None) -> Iterator[Estimate]:
-    """The estimate of each variant that has videos to be made, in the job's order.
-
-    `left` are the units of the videos to be made, `records` those of the videos that are done (`units_left` returns
-    both), `plain` is the cost of a plain video. If `plain` is None, a variant without a record is left out.
-    """
+    """The estimate of each variant with units `left`; without a `plain` cost only of variants with records."""
     counts = Counter(unit.data["variant"]["name"] for unit in left)
     made = defaultdict(list)
     for record in records:
@@ -133,10 +106,7 @@ def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], pla
 
 
 def denoise_share(variant: Variant, steps: int | None) -> float:
-    """Expected denoising seconds of a video of the variant / those of a plain video of `steps` steps (None: unknown).
-
-    If these steps and the variant's options do not determine this quotient, it is 1, an upper bound.
-    """
+    """Expected denoising seconds of a variant / of `steps` plain steps; 1, an upper bound, if unknown."""
     options = variant.options
     if variant.method == PLUGIN:  # a limit of errors may cost any of the speed
         planned = None if "max_error" in options else Request(**options).planned_speedup

@@ -1,9 +1,4 @@
-"""Gates: limits that a job file may set for the figures of its run.
-
-A figure is a metric, a speedup, seconds, the compute fraction, or points of VBench. Its name is for example "psnr" (the
-mean over the videos), "worst_psnr" (the worst video), "vbench_imaging_quality" (points of a VBench dimension), or
-"lost_imaging_quality" (points that the variant loses against the baseline).
-"""
+"""Gates: limits for a run's figures, such as "psnr", "worst_psnr", "vbench_imaging_quality" or "lost_total"."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,12 +12,7 @@ COSTS = ("denoise_speedup", "end_to_end_speedup", "denoise_seconds", "end_to_end
 
 @dataclass(frozen=True)
 class Gates:
-    """Limits that `galaxydit eval check` holds a run to.
-
-    variants: names of the variants (ways to generate) that are checked; empty for all but the baseline, which is the
-        variant without acceleration.
-    min, max: smallest and largest allowed value, by the name of a figure.
-    """
+    """Lowest and highest allowed values by figure, of `variants` or all but the baseline."""
 
     variants: tuple[str, ...] = ()
     min: Mapping[str, float] = field(default_factory=dict)
@@ -30,7 +20,7 @@ class Gates:
 
 
 def check_names(gates: Gates) -> None:
-    """Raise GalaxyDiTError if `gates` has a limit for a figure that does not exist."""
+    """Raise GalaxyDiTError for a gate on a figure that does not exist."""
     from galaxydit.eval.metrics import METRICS
     from galaxydit.eval.published.vbench import DIMENSIONS
 

@@ -1,9 +1,4 @@
-"""A job as plain data: which videos to make, and how. Every worker gets the same job.
-
-A variant is a way to generate; the variant that generates without acceleration is the baseline. A unit is one piece of
-work: the video of one prompt, seed and variant, or the calibration of a method, which is all that the method measures
-before its first video. The compared methods are those of `galaxydit compare`.
-"""
+"""A job as plain data: which videos to make, and how. Every worker gets the same job."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -44,17 +39,12 @@ Seeds = Annotated[tuple[Seed, ...], Len(1), AfterValidator(_check_distinct)]
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to generate.
-
-    method: "baseline", "galaxydit", "fewer-steps" or a name in `compared_methods`.
-    options: options of the method, by name.
-    files: SHA-256 of each file that an option names, by the name of the option.
-    """
+    """A way to generate: "baseline", "galaxydit", "fewer-steps" or a name in `compared_methods`, with options."""
 
     name: str
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of each file that an option names
 
 
 PLAIN = Variant(BASELINE, BASELINE)
@@ -62,31 +52,19 @@ PLAIN = Variant(BASELINE, BASELINE)
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The content of a job file, whose keys are the fields; `galaxydit eval run --example` prints an example.
-
-    In the file, `prompts`, `calibration` and `variants` are tables, from which `read_job` (jobfile.py) makes the values
-    of these fields.
+    """The content of a job file; `galaxydit eval run --example` prints an example.
 
     Attributes:
         model: "wan-tiny", another short name such as "wan2.1-t2v-1.3b", a hub id, or a folder of `save_pretrained`.
-        revision: branch, tag or commit of the model on the hub.
-        dtype: of the weights; None takes the model's default.
-        offload: "none" keeps all weights on the device. With the other values they wait in CPU memory: "model" moves
-            one component at a time to the device, "group" a few layers ahead of their use, "sequential" each layer by
-            itself.
-        steps, guidance, guidance_2, flow_shift, negative_prompt, height, width, frames, fps: settings of every video;
-            None takes the value that the model's authors recommend, and the aspect ratio of an image or video.
-        seeds: seeds of every prompt. If None, sample j of prompt i has the seed `seed` + i * `samples` + j.
-        metrics: names of the metrics to measure; None measures all that are installed and suit the video. Empty only
-            without the baseline.
+        offload: as of `load_pipeline`.
+        steps, guidance, ..., fps: settings of every video; None takes the recommended value.
+        seeds: of every prompt; else sample j of prompt i has the seed `seed` + i * `samples` + j.
+        metrics: None measures all that are installed and suit the video.
         video: encoding of the mp4 files; "lossless" keeps every RGB level.
-        baseline: whether `variants` begins with the baseline, `PLAIN`.
-        prompts: texts, or JSON objects that also name images and videos (pipelines/inputs.py).
-        variants: ways to generate; each makes a video of every prompt and seed.
-        calibration: prompts, other than `prompts`, for methods that measure something before their first video.
-        gates: smallest and largest allowed values of figures by name, such as "psnr" (the mean over the videos), and
-            the variants that `galaxydit eval check` holds to them (`Gates`). They affect neither videos nor
-            measurements.
+        baseline: whether `variants` begins with `PLAIN`.
+        prompts: texts, or JSON objects (pipelines/inputs.py).
+        calibration: other prompts, for methods that measure something before their first video.
+        gates: of `galaxydit eval check`.
     """
 
     model: Text
@@ -115,14 +93,13 @@ class Job:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The values that the job sets, by field of `GenerationSettings`; the other fields get recommended values."""
+        """The job's own values by field of `GenerationSettings`."""
         return {RENAMED.get(key, key): value for key in SETTINGS if (value := getattr(self, key)) is not None}
 
     def units(self) -> tuple[Unit, ...]:
-        """The units of all videos, ordered by prompt, then seed, then variant, the baseline first.
+        """The units of all videos, by prompt, seed and variant, the baseline first; a prompt and seed are a group.
 
-        The units of one prompt and seed are a group, which one worker makes. The id of a unit does not depend on later
-        prompts, seeds and variants, so a job that is extended keeps the ids of its units.
+        Ids do not depend on later prompts, seeds and variants, so an extended job keeps them.
         """
         names = ("model", "revision", "dtype", "settings", "metrics", "video")
         shared = {name: getattr(self, name) for name in names} | {"calibration": hash_of(self.calibration)}
@@ -141,38 +118,23 @@ class Job:
         )
 
     def calibration_unit(self, method: str) -> Unit:
-        """The unit of the calibration of a method on the job's calibration prompts."""
+        """The unit of a method's calibration."""
         data = {name: getattr(self, name) for name in ("model", "revision", "dtype", "settings")}
         return Unit(f"calibration-{method}", {**data, "calibrates": method, "prompts": self.calibration})
 
     def baseline_of(self, unit: Unit) -> Unit:
-        """The baseline's unit of the same prompt and seed, whose video the unit's video is compared with."""
+        """The baseline's unit of the same prompt and seed."""
         return Unit(f"{unit.group}-{BASELINE}", {**unit.data, "variant": asdict(PLAIN)}, unit.group)
 
     def seeds_of(self, prompt_index: int) -> tuple[int, ...]:
-        """The seeds of one prompt: `seeds` of the job if it has them.
-
-        Else `samples` consecutive seeds. The first prompt begins at `seed`, each other one where the prompt before it
-        ended, so no two prompts share a seed.
-        """
+        """The seeds of one prompt: `seeds`, or `samples` consecutive ones that no other prompt has."""
         first = self.seed + prompt_index * self.samples
         return self.seeds or tuple(range(first, first + self.samples))
 
 
 @dataclass(frozen=True)
 class PluginOptions:
-    """Options of a variant with the method "galaxydit": arguments of `galaxydit.accelerate`; None takes its default.
-
-    Attributes:
-        speedup: block evaluations without the plugin / with it.
-        policy: "schedule" computes planned steps, "proxy" reuses steps while a cheap tensor (the proxy) changes little,
-            "auto" takes the policy that was better on held-out prompts.
-        max_error: largest expected relative error of a reused step.
-        threshold: steps are reused while the summed change of the proxy is below this number.
-        quality: "lossless" computes every step; "high", "balanced" and "fast" stand for a speedup of 1.5, 2 and 3.
-        min_psnr: PSNR against the plain video in dB that a speedup has to keep, as a mean over prompts.
-        profile: name of a shipped profile, or path of a profile file, which holds a calibration for a model.
-    """
+    """Options of the method "galaxydit", as of `galaxydit.accelerate`."""
 
     speedup: Annotated[float, Ge(1)] | None = None
     policy: Literal["auto", "schedule", "proxy"] = "auto"
@@ -188,23 +150,18 @@ OWN: dict[str, type] = {PLUGIN: PluginOptions, FEWER_STEPS: make_dataclass("Fewe
 
 
 def compared_methods() -> "dict[str, Method]":
-    """The compared methods by the name that a job file uses, such as "uniform-skip-order-0"."""
+    """By the name that a job file uses, such as "uniform-skip-order-0"."""
     from galaxydit.eval.compare.every_method import EVERY_METHOD
 
     return {method.slug: method for method in EVERY_METHOD}
 
 
 def needs_calibration(name: str) -> bool:
-    """Whether the method with this name has a calibration."""
     return name not in (BASELINE, *OWN) and compared_methods()[name].calibrate is not None
 
 
 def options_of(name: str) -> type:
-    """A dataclass whose fields are the options of a method.
-
-    For a compared method these are the keys of the settings that `galaxydit compare` tries; all are required.
-    Raises GalaxyDiTError if the package that the method needs is not installed.
-    """
+    """A dataclass of a method's options, all required for a compared one. Raises GalaxyDiTError if not installed."""
     if name in OWN:
         return OWN[name]
     method = compared_methods()[name]

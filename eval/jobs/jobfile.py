@@ -1,4 +1,4 @@
-"""Read a job from a TOML file, and check all of it before anything runs. job.py defines jobs and variants."""
+"""Read a job from a TOML file, and check all of it before anything runs."""
 
 import hashlib
 import re
@@ -45,35 +45,23 @@ CURE = "see `galaxydit eval run --example`"
 
 @dataclass(frozen=True)
 class PromptKeys:
-    """Keys of a table of prompts in a job file. Exactly one of `file`, `texts` and `suite` is given.
+    """Keys of a table of prompts, with exactly one of `file`, `texts` and `suite`."""
 
-    Attributes:
-        file: path of a file of prompts, such as a text with one a line (`calibration.prompt_files.read_lines`).
-        texts: the prompts themselves.
-        suite: name of a set of prompts, "wan-tiny" or "vbench".
-        count: number of prompts to take, from the first; by default all. The suite "wan-tiny" needs it.
-        seed: seed from which the suite "wan-tiny" draws its prompts; by default 0.
-        dimensions: dimensions of VBench whose prompts are taken from the suite "vbench"; by default all.
-        sha256: the SHA-256 that the prompts taken, joined by line feeds in UTF-8, must have.
-        apart_from: path of a text file of prompts, such as those of a calibration. A prompt of the table that is also
-            in this file is an error; it is not skipped.
-    """
-
-    file: Text | None = None
+    file: Text | None = None  # of `calibration.prompt_files.read_lines`
     texts: Texts | None = None
     suite: Literal[tuple(SUITES)] | None = None  # type: ignore[valid-type]
-    count: Annotated[int, Interval(ge=1, le=MOST_PROMPTS)] | None = None
-    seed: Seed | None = None
-    dimensions: Texts | None = None
+    count: Annotated[int, Interval(ge=1, le=MOST_PROMPTS)] | None = None  # the first ones; required for "wan-tiny"
+    seed: Seed | None = None  # of "wan-tiny", 0 by default
+    dimensions: Texts | None = None  # of "vbench", by default all
+    # of the prompts, joined by line feeds in UTF-8
     sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] | None = None
-    apart_from: Text | None = None
+    apart_from: Text | None = None  # file of prompts that must not be among these
 
 
 def read_job(path: Path) -> Job:
-    """The job that a job file describes. Paths in the file are relative to its folder.
+    """The job in a file, with paths relative to its folder.
 
-    Raises FileNotFoundError if this file or one that it names is missing, and GalaxyDiTError for wrong content, with
-    file, key, value and the expected values.
+    Raises FileNotFoundError for a missing file, GalaxyDiTError with file, key and value for wrong content.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is no file: check the spelling; {CURE}")
@@ -85,10 +73,7 @@ def read_job(path: Path) -> Job:
 
 @contextmanager
 def named(place: str, cure: str = "") -> Iterator[None]:
-    """A context that turns ValueError and RecursionError into GalaxyDiTError.
-
-    The new text is `place`, the text of the error and `cure`, joined.
-    """
+    """Turn ValueError and RecursionError into GalaxyDiTError with `place`, its text and `cure`."""
     try:
         yield
     except (ValueError, RecursionError) as error:
@@ -96,7 +81,7 @@ def named(place: str, cure: str = "") -> Iterator[None]:
 
 
 def job_of(data: dict[str, Any], folder: Path) -> Job:
-    """The job in `data`, the parsed job file; paths in it are relative to `folder`. Raises as `read_job` does."""
+    """The job in the parsed file. Raises as `read_job`."""
     job: Job = parse(Job, data | {name: [] for name in TABLES if name in data}, "", CURE)
     if "seeds" in data and ("samples" in data or "seed" in data):
         raise GalaxyDiTError("seeds is given together with samples or seed; leave one of them out")
@@ -157,7 +142,7 @@ def _check_metrics(job: Job) -> None:
 
 
 def _check_measured(job: Job, field: str, name: str) -> None:
-    """Raise GalaxyDiTError if a gate `name` is for a figure that the job does not measure."""
+    """Raise GalaxyDiTError if a gate is for a figure that the job does not measure."""
     from galaxydit.eval.metrics import METRICS
 
     metric = METRICS.get(figure := name.removeprefix(WORST))

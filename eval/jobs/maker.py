@@ -1,8 +1,4 @@
-"""Make the videos of a job: generate them, measure the decoded frames, encode them.
-
-A variant is a way to generate, the baseline the variant without acceleration. A unit is the video of one prompt, seed
-and variant, or the calibration of a method (see job.py).
-"""
+"""Make the videos of a job: generate them, measure the decoded frames, encode them."""
 
 import logging
 from collections.abc import Mapping
@@ -47,41 +43,27 @@ CALIBRATION_SEED = 1_000_000
 
 @dataclass(frozen=True)
 class Generated:
-    """A video and how much compute it took.
-
-    compute_fraction: compute / compute of the baseline; None if it follows from the `operations` of this video and
-        the baseline's.
-    operations: counted floating-point operations of the transformer's blocks; 0 if not counted.
-    report: `Report.to_dict()` of the plugin, None for every other method.
-    failures: by name of a by-product that raised, the error.
-    """
+    """A video and how much compute it took."""
 
     video: GeneratedVideo
-    compute_fraction: float | None = None
-    operations: float = 0.0
-    report: Mapping[str, Any] | None = None
-    failures: dict[str, str] = field(default_factory=dict)
+    compute_fraction: float | None = None  # None if it follows from `operations`
+    operations: float = 0.0  # of the transformer's blocks; 0 if not counted
+    report: Mapping[str, Any] | None = None  # of the plugin
+    failures: dict[str, str] = field(default_factory=dict)  # error by by-product
 
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """The baseline's video of one prompt and seed, with which the other variants are compared.
+    """The plain video of one prompt and seed, with which variants are compared."""
 
-    unit: id of its unit.
-    operations: counted floating-point operations of the transformer's blocks; 0 if not counted.
-    """
-
-    unit: str
+    unit: str  # id
     frames: NDArray[np.float32]
-    operations: float
+    operations: float  # 0 if not counted
 
 
 @dataclass(eq=False)
 class VideoMaker(Maker):
-    """Makes units of a job on one worker, with the loaded model. `store` holds the records of finished units.
-
-    The last baseline stays in memory, for the variants of the same prompt and seed.
-    """
+    """Makes units of a job on one worker; the last baseline stays in memory for its variants."""
 
     job: Job
     store: Store
@@ -91,10 +73,8 @@ class VideoMaker(Maker):
     def prepare(self, rank: Rank) -> None:
         """Load the model, and make a warm-up video of at most 3 steps.
 
-        The warm-up keeps one-time costs out of later videos, fails early for a size that cannot be made, and shows
-        whether decoding the same latents again gives frames that are equal to the bit. `rank` is the place of this
-        process among those that share a video. Raises GalaxyDiTError if the store's videos are of another model, and if
-        a variant does not suit the model.
+        It takes one-time costs, fails early, and shows whether decoding again gives equal bits. Raises GalaxyDiTError
+        for a store of another model and unsuitable variants.
         """
         job = self.job
         pipe, settings = load(job)
@@ -116,12 +96,7 @@ class VideoMaker(Maker):
         self.workload = Workload(pipe, settings, measure_parts(pipe, prompt, settings, seed) if counts else ())
 
     def _check(self, variant: Variant, pipe: DiffusionPipeline, steps: int | None) -> None:
-        """Raise GalaxyDiTError if a variant does not suit the model or the number of steps.
-
-        `steps` is the job's number, else the number recommended for the model, else None. If a compared method has an
-        option for this number ("of", or else "steps"), the option must have the same value; with None it is always
-        refused. A method without calibration is attached to the pipeline once, and removed.
-        """
+        """Raise GalaxyDiTError if a variant does not suit the model or the number of steps."""
         if variant.method == PLUGIN:
             galaxydit.accelerate(pipe, **variant.options).remove()
         elif variant.method not in (BASELINE, FEWER_STEPS):
@@ -134,7 +109,7 @@ class VideoMaker(Maker):
                     pass
 
     def make(self, unit: Unit) -> Output:
-        """The output of a unit: the measurements and files of its video, or the calibration of a method."""
+        """Measurements and files of a video, or a method's calibration."""
         verify_files(unit.data.get("prompts") or [unit.data["prompt"]], read_hashes(self.store))
         if "calibrates" in unit.data:
             calibrate = compared_methods()[unit.data["calibrates"]].calibrate
@@ -215,10 +190,7 @@ class VideoMaker(Maker):
         return Generated(video, share, counter.flops)
 
     def _baseline_of(self, unit: Unit) -> Baseline:
-        """The baseline of the unit's prompt and seed: from memory, else decoded from its record, else generated again.
-
-        Raises PermanentError if the baseline's unit failed.
-        """
+        """The unit's baseline: from memory, decoded, or generated again. Raises PermanentError if it failed."""
         baseline = self.job.baseline_of(unit)
         record = self.store.read_sound(baseline.id)
         if record is not None and not record.is_done:
@@ -229,7 +201,7 @@ class VideoMaker(Maker):
         return self._baseline
 
     def _restore(self, record: Record) -> Baseline | None:
-        """The baseline, decoded from the decoder input in its record; None if that is missing or gives other frames."""
+        """The baseline, decoded from its record; None if that is missing or gives other frames."""
         operations, file = record.result.get("block_operations"), record.files.get(DECODER_INPUT)
         if not self._can_decode_again or file is None or (self.workload.parts and not operations):
             return None
@@ -249,7 +221,7 @@ class VideoMaker(Maker):
 
 
 def load(job: Job) -> tuple[DiffusionPipeline, GenerationSettings]:
-    """The loaded pipeline of a job, and its settings: those that the job sets, else those recommended for the model."""
+    """The pipeline of a job, and its settings, recommended where the job sets none."""
     dtype = None if job.dtype is None else getattr(torch, job.dtype)
     pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision, offload=job.offload)
     pipe.set_progress_bar_config(disable=True)
@@ -257,7 +229,7 @@ def load(job: Job) -> tuple[DiffusionPipeline, GenerationSettings]:
 
 
 def _decodes_to(pipe: DiffusionPipeline, latents: torch.Tensor, frames_sha256: str) -> NDArray[np.float32] | None:
-    """The frames that the pipeline decodes from these latents; None if it cannot, or if their hash is another."""
+    """The frames of these latents; None if they cannot be decoded, or have another hash."""
     try:
         frames = decode_frames(pipe, latents)
     except (AttributeError, TypeError, ValueError, RuntimeError):  # the pipeline decodes in another way

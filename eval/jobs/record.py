@@ -1,7 +1,4 @@
-"""The record of a unit of a job: the measurements of the video of one prompt, seed and variant.
-
-A variant is a way to generate, the baseline the variant without acceleration (see job.py).
-"""
+"""The record of a unit of a job: the measurements of the video of one prompt, seed and variant."""
 
 import json
 from collections.abc import Mapping
@@ -25,76 +22,45 @@ DECODER_INPUT = "decoder_input.safetensors"  # of a baseline, see decoder_input.
 
 @dataclass(frozen=True)
 class VideoResult:
-    """The measurements of one video. If its unit failed, every field has its default.
-
-    Attributes:
-        frames_sha256: SHA-256 of the decoded float frames, by `hash_frames`.
-        shape: (frames, height, width, 3).
-        settings: the `GenerationSettings` in force, as a mapping.
-        denoise_seconds: from the first transformer call to the end of the last scheduler step.
-        end_to_end_seconds: of the whole pipeline call: text encoder, denoising, decoder.
-        compute_fraction: compute / compute of the baseline. Compute is the number of block evaluations for the
-            plugin, `block_operations` for a method of `galaxydit compare`, and the number of steps for the method
-            "fewer-steps". None for a method of `galaxydit compare` in a job without baseline.
-        denoise_joules, energy_per_video_joules: of denoising and of the whole call, over all devices; None without an
-            energy counter.
-        avg_power_watts: of the whole call, over all devices; None without an energy counter.
-        energy_note: other work on the device whose joules count too, or a failed reading; empty if none is known.
-        load, shared: processes for each core and other work on the device, see `GeneratedVideo`.
-        report: the plugin's report with its decision at each call, `Report.to_dict()`; None for every other method.
-        metrics: values by name of the metric, in its unit; a value may be infinite, and nan where undefined.
-        skipped: by name of a metric that does not suit the video, the reason.
-        failures: by name of a metric, a file or another by-product that raised, the error.
-        versions: versions of packages, by name.
-        block_operations: floating-point operations of the transformer's blocks; None for the plugin, and in a job
-            without methods of `galaxydit compare`.
-    """
+    """The measurements of one video; defaults if its unit failed."""
 
     __pydantic_config__ = ConfigDict(ser_json_inf_nan="strings")  # JSON has no infinities
 
-    frames_sha256: str | None = None
-    shape: tuple[int, int, int, int] | None = None
-    settings: Mapping[str, Any] | None = None
-    denoise_seconds: float | None = None
-    end_to_end_seconds: float | None = None
+    frames_sha256: str | None = None  # by `hash_frames`
+    shape: tuple[int, int, int, int] | None = None  # (frames, height, width, 3)
+    settings: Mapping[str, Any] | None = None  # fields of `GenerationSettings`
+    denoise_seconds: float | None = None  # from the first transformer call to the end of the last scheduler step
+    end_to_end_seconds: float | None = None  # of the whole pipeline call
+    # by block evaluations (plugin), operations (`galaxydit compare`) or steps; None without baseline
     compute_fraction: float | None = None
-    denoise_joules: float | None = None
+    denoise_joules: float | None = None  # over all devices
     energy_per_video_joules: float | None = None
-    avg_power_watts: float | None = None
-    energy_note: str = ""
-    load: float | None = None
-    shared: bool = False
-    report: Mapping[str, Any] | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    skipped: Mapping[str, str] = field(default_factory=dict)
-    failures: Mapping[str, str] = field(default_factory=dict)
+    avg_power_watts: float | None = None  # of the whole call
+    energy_note: str = ""  # other work whose joules count too, or a failed reading
+    load: float | None = None  # processes for each core, see `GeneratedVideo`
+    shared: bool = False  # other work on the device
+    report: Mapping[str, Any] | None = None  # of the plugin
+    metrics: Mapping[str, float] = field(default_factory=dict)  # may be infinite, and nan where undefined
+    skipped: Mapping[str, str] = field(default_factory=dict)  # reason by unsuitable metric
+    failures: Mapping[str, str] = field(default_factory=dict)  # error by metric, file or other by-product
     versions: Mapping[str, str] = field(default_factory=dict)
     device: str = ""
-    block_operations: float | None = None
+    block_operations: float | None = None  # None for the plugin, and without compared methods
 
 
 @dataclass(frozen=True)
 class VideoRecord(VideoResult, Record):
-    """The record of a unit, with the measurements of its video as fields, and with its prompt, seed and variant.
-
-    The field `result` is None.
-
-    Attributes:
-        sample: index of the seed among those of the prompt, from 0.
-        video, thumbnail: paths of the mp4 and of a JPEG of its first frame, relative to the run's folder; None for a
-            failed unit, and if `damage` is not empty.
-        damage: text on the missing or damaged files of the record; empty if all are sound.
-    """
+    """A record with the measurements as fields in place of `result`."""
 
     prompt: str = ""
     prompt_index: int = 0
     seed: int = 0
-    sample: int = 0
+    sample: int = 0  # index of the seed, from 0
     variant: str = ""
-    video: str | None = None
+    video: str | None = None  # path in the run's folder; None if failed or damaged
     thumbnail: str | None = None
     video_sha256: str | None = None
-    damage: str = ""
+    damage: str = ""  # of files, or empty
 
     @property
     def pair(self) -> tuple[int, int]:
@@ -103,12 +69,12 @@ class VideoRecord(VideoResult, Record):
 
 
 def to_plain(result: VideoResult) -> Any:
-    """The measurements by field, as JSON data; infinities and nan become "Infinity", "-Infinity" and "NaN"."""
+    """JSON data; infinities and nan become "Infinity", "-Infinity" and "NaN"."""
     return json.loads(TypeAdapter(VideoResult).dump_json(result))
 
 
 def _check_nested(result: VideoResult, place: str) -> None:
-    """Raise GalaxyDiTError, with `place` in its text, if the settings or the report's calls have wrong fields."""
+    """Raise GalaxyDiTError for wrong fields of the settings or the report's calls."""
     if result.settings is not None:
         parse(GenerationSettings, dict(result.settings), f"{place}.settings", CURE)
     if result.report is not None:
@@ -119,13 +85,7 @@ def _check_nested(result: VideoResult, place: str) -> None:
 
 
 def video_record(record: Record, damage: str = "") -> VideoRecord:
-    """The record with its result parsed and checked.
-
-    `damage` is a text on damaged files of the record, "" without damage (`Store.survey` yields it). It is kept in the
-    field `damage`, and unless it is empty, the fields `video` and `thumbnail` are None; the status does not change.
-
-    Raises GalaxyDiTError if a field of the result is wrong.
-    """
+    """The record with its result parsed; `damage` is of `Store.survey`. Raises GalaxyDiTError for a wrong field."""
     place = f"the record of {record.unit} is damaged: result"
     fields = dict(record.result or {})
     report = fields.pop("report", None)  # nine tenths of a record, so that parsing it would take most of the time

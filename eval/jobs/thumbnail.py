@@ -12,7 +12,7 @@ QUALITY = 85
 
 
 def encode_thumbnail(frame: NDArray[Any]) -> bytes:
-    """A JPEG of one frame, `(height, width, 3)` in [0, 1], at most 256 pixels on its longest side."""
+    """A JPEG of one frame, `(height, width, 3)` in [0, 1], of at most 256 pixels a side."""
     picture = Image.fromarray(np.rint(frame * 255).astype(np.uint8))
     picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
     file = io.BytesIO()
