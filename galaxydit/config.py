@@ -17,16 +17,16 @@ class GalaxyDiTConfig:
         policy: chooses the full steps: `Threshold`, `FixedSteps` (ignores the limits), `Online`, `Schedule`,
             `ProxyThreshold`, or any `galaxydit.policies.policy.Policy`.
         proxy: one of `galaxydit.PROXIES`.
-        warmup: share of first steps that are always computed, rounded up to at least one (0.2: arXiv 2512.03451).
-        keep_last: last steps that are always computed.
-        max_consecutive: cap on reused steps in a row, or None; ignored by `Schedule`.
+        warmup: share of first steps that are always computed, in [0, 1], at least one step (0.2: arXiv 2512.03451).
+        keep_last: number of last steps that are always computed, at least 0.
+        max_consecutive: cap on reused steps in a row, at least 1, or None; ignored by `Schedule`.
         reuse: "output" predicts the transformer's output; "residual" what the block stack adds to its input.
         order: 0 repeats the last full step; 1 extrapolates linearly in sigma from the last two.
         slope: share of their slope that order 1 follows, in [0, 1].
         largest_ahead: largest factor of their difference in a prediction, in [0, 10].
         correction: whether full steps correct errors of reuse (`galaxydit.extrapolation.correction`); needs a known
             scheduler that draws no noise.
-        correction_share: share of the estimated error that is corrected; None is that of the order (`CORRECTED`).
+        correction_share: share of the estimated error that is corrected, in [0, 1]; None takes `CORRECTED[order]`.
         guidance_alignment: one decision for all guidance branches; False, for comparison, decides each by itself.
         per_sample: each sample of a batch decides alone if a proxy is read; False keeps the batch size of all calls, so
             torch.compile does not compile again.

@@ -23,7 +23,7 @@ class TransformerDescription:
     component: str  # such as "transformer_2"
     class_name: str
     family: str
-    blocks: int  # their number
+    blocks: int
     branches: str  # such as "separate calls"
     proxies: tuple[str, ...]
     hooked: tuple[str, ...]  # module paths, such as "transformer.blocks.0"

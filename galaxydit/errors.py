@@ -74,7 +74,7 @@ def noted(failures: dict[str, str], name: str) -> Iterator[None]:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """ "; did you mean ...?" with the known name nearest to `name`, to append to an error; "" if none is near."""
+    """Text to append to an error: "; did you mean ...?" with the nearest known name, or "" if none is near."""
     folded = {each.casefold(): each for each in known}
     near = get_close_matches(str(name).casefold(), folded, n=1)
     return f"; did you mean {folded[near[0]]!r}?" if near else ""

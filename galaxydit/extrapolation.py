@@ -79,8 +79,8 @@ def missed(
     """Effect on the final latent of the errors of reused steps / of the error that reuse would have had at `step`.
 
     The error is assumed to grow linearly in sigma from 0 at the full step `newest`. `response` is the final latent's to
-    each output (`runtime.scheduler_response`); without it the n `reused` steps count alike, n / 2. Limited to [-2 n, 2
-    n], because a `step` of small response would be changed too much.
+    each output (`runtime.scheduler_response`); without it the n `reused` steps count alike, n / 2. The result is in
+    [-2 n, 2 n], because a `step` of small response would be changed too much.
     """
     reused = range(newest + 1, step) if reused is None else reused
     limit = 2.0 * len(reused)

@@ -47,9 +47,9 @@ class Report:
         notes: what the plugin could not do, and how the generation differs from its profile's conditions.
         bytes_held: peak bytes that the plugin kept between calls.
         denoise_seconds: from the start of the first transformer call to the end of the last call.
-        end_to_end_seconds: from text encoding, all since the previous generation, to the end of decoding; None without
-            one.
-        energy_joules: None without a counter (`galaxydit.energy.meter_of`).
+        end_to_end_seconds: text encoding since the previous generation, and first call to end of decoding; None if
+            nothing was decoded.
+        energy_joules: of denoising and end to end; None without a counter.
         goal: None for a `GalaxyDiTConfig`.
         plain_seconds: `denoise_seconds` without the plugin, if the user sets it with `dataclasses.replace`.
     """

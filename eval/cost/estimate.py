@@ -60,7 +60,7 @@ class Estimate:
     gpu: str
     gpus: int
     attention: str  # kernel, such as "cuDNN"
-    compiled: bool  # the transformer's blocks
+    compiled: bool
     split: str  # such as "Ulysses 4, ring 2"; "" for one GPU
     height: int  # pixels
     width: int

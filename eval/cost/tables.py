@@ -35,7 +35,7 @@ def cost_table() -> str:
 
 
 def measured_table(*, published: bool) -> str:
-    """Markdown of measured and predicted means over groups of `PUBLISHED` measurements, or all others."""
+    """Markdown of measured and predicted seconds and kJ, means over groups of `PUBLISHED` rows, or all others."""
     headings = ("model", "measured", "fit", "GPU", "GPUs", "rows", "s", "s predicted", "kJ", "kJ predicted")
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in read_measurements():

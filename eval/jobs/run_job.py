@@ -90,7 +90,10 @@ def run_job(
 
 
 def _plan(store: Store, job: Job) -> tuple[Job, Mapping[str, Any] | None, Mapping[str, Any]]:
-    """The union of the store's job and this one, the present conditions (None without run.json), and the union's."""
+    """The union of the store's job and this one, the present conditions (None without run.json), and the union's.
+
+    Raises GalaxyDiTError if they differ in anything but prompts, listed seeds, new variants and gates.
+    """
     before = store.conditions(KIND)
     if before is None:
         return job, None, _conditions(job)

@@ -11,7 +11,7 @@ import torch
 
 
 def clock_name(device: torch.device) -> str:
-    """ "CUDA events" on a GPU; on a CPU "thread time" with one thread, else "wall clock"."""
+    """Name of the clock: "CUDA events" on a GPU; on a CPU "thread time" with one thread, else "wall clock"."""
     if device.type == "cuda":
         return "CUDA events"
     return "thread time" if torch.get_num_threads() == 1 else "wall clock"  # which other processes lengthen

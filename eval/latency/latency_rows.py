@@ -22,7 +22,7 @@ class Samples:
     """Measurements of one method so far; a trajectory is one run of all denoising steps."""
 
     method: str  # such as "plain"
-    compiled: bool  # blocks
+    compiled: bool
     full_ms: list[float] = field(default_factory=list)
     reused_ms: list[float] = field(default_factory=list)
     whole_seconds: list[float] = field(default_factory=list)  # of each trajectory
@@ -35,7 +35,7 @@ class Samples:
 
 
 def spread_of(values: Sequence[float]) -> dict[str, float] | None:
-    """ "median", "low" and "high" (quartiles) and "count"; None without values."""
+    """Quartiles as "low", "median" and "high", and "count"; None without values."""
     if not values:
         return None
     low, middle, high = np.percentile(values, [25, 50, 75]).tolist()

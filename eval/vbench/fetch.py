@@ -49,7 +49,7 @@ def fetch(dimensions: Sequence[Dimension], extra: Sequence[Weights], cache: Path
 
 
 def describe(weights: Sequence[Weights], cache: Path) -> str:
-    """ "PATH from URL" of each file."""
+    """Text with "PATH from URL" of each file."""
     return "; ".join(f"{cache / file.path} from {file.url}" for file in weights)
 
 

@@ -59,7 +59,7 @@ def build_table(part: "TransformerDescription", pipeline: str) -> Table:
 
 
 def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[str, list[str]]:
-    """ "profile" (with `notes`), "known" and "unknown": the profile in use, and what is known of speed and quality."""
+    """The profile in use with `notes`, and what is "known" and "unknown" of speed and quality, by heading."""
     known = ["the speedup by compute"]
     if profile is None:
         unknown = [PSNR_UNKNOWN, RANKING_UNKNOWN]

@@ -40,7 +40,7 @@ class Fit:
 
     r2_one_curve: float  # of one curve for all sigmas; negative where the mean explains more
     r2_by_sigma: float  # of one curve for each range of sigmas
-    spearman: float  # expected with measured errors
+    spearman: float  # rank correlation of expected with measured errors
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def schedule_for(
 ) -> Schedule:
     """The schedule of a profile for a speedup; generations of fewer than `fewest` steps are computed in full.
 
-    `boundary` is the noise level below which a second transformer computes.
+    A second transformer computes below the noise level `boundary`. Raises GalaxyDiTError for a speedup below 1.
     """
     recipe, planned = profile.recipe, profile.conditions.sigmas
     return Schedule(speedup, target.sigmas, recipe.error_map, recipe.cumulative_distance, fewest, boundary, planned)

@@ -207,7 +207,10 @@ class Store:
         return ""
 
     def _is_empty(self) -> bool:
-        """Whether the folder is missing or holds partial files only; False if another process has just begun a run."""
+        """Whether the folder is missing or holds partial files alone; False if another process has just begun a run.
+
+        Raises GalaxyDiTError if it holds anything else and no run.json.
+        """
         names = [name for name in self._list("") if not PARTIAL.fullmatch(name)]
         if names and HEADER not in names:
             raise GalaxyDiTError(
