@@ -17,9 +17,13 @@ from diffusers import DiffusionPipeline
 from galaxydit.calibration.fit import fit_error_map
 from galaxydit.calibration.provenance import device_name, package_versions
 from galaxydit.calibration.rank import Ranking, choose_proxy, rank_proxies
-from galaxydit.calibration.recording import Recording, round_digits, rounding_and_change
+from galaxydit.calibration.recording import Recording, median_change, round_digits
 from galaxydit.calibration.schedule_error import Order, ScheduleError
-from galaxydit.calibration.search import FullSteps, best_schedules
+from galaxydit.calibration.search import (
+    FullSteps,
+    balanced,
+    best_schedules,
+)
 from galaxydit.calibration.thresholds import deviation_weight, mean_distance, solve_threshold
 from galaxydit.errors import refusal
 from galaxydit.families import SEPARATE, blocks_of, family_of, transformers_of
@@ -31,11 +35,11 @@ from galaxydit.policies.policy import Limits
 from galaxydit.policies.proxy_threshold import ProxyThreshold, full_speedup
 from galaxydit.policies.schedule import Schedule
 from galaxydit.profiles.conditions import boundary_of, dtype_of
-from galaxydit.profiles.evidence import ErrorPropagation, Evidence, Fit, Verification
+from galaxydit.profiles.evidence import ErrorPropagation, Evidence, Fit, Recorded, Verification
 from galaxydit.profiles.fingerprint import model_of
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Profile
-from galaxydit.proxies import PROXIES
+from galaxydit.proxies import PROXIES, proxies_of
 from galaxydit.runtime.step import draws_noise
 
 REUSE: Literal["output"] = "output"
@@ -59,8 +63,12 @@ def build_profile(
     ranking: Ranking | None = None,
     device: str | None = None,
     versions: Mapping[str, str] | None = None,
+    full_shape: tuple[int, ...] = (),
+    recorded: Recorded | None = None,
 ) -> Profile:
-    """The profile at order 1 that follows from recordings, before any video is compared or verified.
+    """The profile that follows from recordings, before any video is compared or verified.
+
+    It predicts at order 1, with a scheduler that draws noise at order 0.
 
     Args:
         pipe, settings: the pipeline and the settings of the recorded generations.
@@ -73,27 +81,30 @@ def build_profile(
         ranking: each proxy's correlation with the error of reuse and its cost; by default `rank_proxies(recordings)`,
             in which all costs are 0.
         device, versions: device name and package versions of the recordings; by default those of this process.
+        full_shape: latent shape of the videos that the profile is for; () if it is unknown.
+        recorded: what the recordings were.
 
     Raises:
         GalaxyDiTError: no speedup can be planned.
     """
     ranking = ranking or rank_proxies(recordings)
     chosen, reason = choose_proxy(ranking)
-    if known := rounding_and_change(recordings):
-        share, change = known
-        rounding = f"16 bits round the guided prediction by {100 * share:.1f} %"
+    if (share := recordings[0].rounding) > 0:
+        rounding = f"its dtype rounds the guided prediction by {100 * share:.1f} %"
+        change = median_change(recordings)
         reason += f"; {rounding}, and a step changes it by {100 * change:.1f} % (medians over the steps)"
     transformers = list(transformers_of(pipe).values())
-    recipe, fit, verifications = _plan(pipe, recordings, chosen, propagation, speedups, 1)
+    order: Order = 0 if draws_noise(pipe.scheduler) else 1
+    recipe, fit, verifications = _plan(pipe, recordings, chosen, propagation, speedups, order)
     return Profile(
         schema_version=SCHEMA_VERSION,
         name=name,
         kind="measured",
-        source=f"galaxydit calibrate, {len(recordings)} samples",
+        source=f"galaxydit calibrate, {len(recordings)} recordings",
         model=model_of(transformers[0]),
-        conditions=_profile_conditions(pipe, recordings, settings, seed, device, versions),
+        conditions=_profile_conditions(pipe, recordings, settings, seed, full_shape, device, versions),
         recipe=recipe,
-        evidence=Evidence(reason, ranking.rows, fit, propagation, verifications),
+        evidence=Evidence(reason, ranking.rows, fit, propagation, verifications, recorded=recorded),
         second_model=model_of(transformers[1]) if len(transformers) > 1 else None,
     )
 
@@ -148,7 +159,7 @@ def _plan(
     propagation: ErrorPropagation,
     speedups: Sequence[float],
     order: Order,
-) -> tuple[Recipe, Fit, tuple[Verification, ...]]:
+) -> tuple[Recipe, Fit | None, tuple[Verification, ...]]:
     """The recipe (the settings of a profile), the quality of its error map, and the verifications.
 
     The quality is R² and rank correlation of the expected and the measured errors on held-out recordings (`Fit`). For
@@ -160,8 +171,9 @@ def _plan(
     error_map, fit = fit_error_map(recordings, proxy, order)
     cumulative = mean_distance(recordings, proxy)
     # Rounding is left out: after the first reused step, full steps differ from the plain ones by rounding, too.
-    exact = [recording.exact for recording in recordings]
-    model = ScheduleError(exact, corrects=not draws_noise(pipe.scheduler))
+    model = ScheduleError(recordings, corrects=not draws_noise(pipe.scheduler))
+    counts = sorted({full_step_count(len(sigmas), speedup) for speedup in speedups})
+    model = balanced(model, propagation, counts, warmup=WARMUP, order=order)
     schedules = best_schedules(model, len(sigmas), propagation, warmup=WARMUP, order=order)
     targets = plan_targets(schedules, sigmas, speedups, WARMUP / len(sigmas))
     verifications = tuple(
@@ -215,6 +227,13 @@ def _share_of_step(pipe: DiffusionPipeline, recording: Recording, proxy: str) ->
     return PROXIES[proxy].cost / (len(blocks_of(transformer, family)) * calls)
 
 
+def shares_of_blocks(pipe: DiffusionPipeline) -> dict[str, float]:
+    """For each proxy of the pipeline, the share of a transformer call's blocks that it runs."""
+    transformer = next(iter(transformers_of(pipe).values()))
+    family = family_of(transformer)
+    return {name: PROXIES[name].cost / len(blocks_of(transformer, family)) for name in proxies_of(family)}
+
+
 def plan_targets(
     schedules: Mapping[int, tuple[FullSteps, float]],
     sigmas: Sequence[float],
@@ -264,6 +283,7 @@ def _profile_conditions(
     recordings: Sequence[Recording],
     settings: GenerationSettings,
     seed: int,
+    full_shape: tuple[int, ...],
     device: str | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> Conditions:
@@ -281,7 +301,7 @@ def _profile_conditions(
         guidance_scale=first.guidance_scale,
         guidance_scale_2=first.guidance_scale if settings.guidance_scale_2 is None else settings.guidance_scale_2,
         boundary=boundary_of(pipe),
-        latent_shape=first.latent_shape,
+        latent_shape=full_shape,
         dtype=dtype_of(next(iter(transformers_of(pipe).values()))),
         device=device or device_name(pipe),
         samples=len(recordings),

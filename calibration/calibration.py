@@ -5,14 +5,17 @@ order of prediction is 0 if a reused step repeats the last full step, and 1 if i
 """
 
 import inspect
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.calibration.build_profile import at_order, build_profile, with_proxy
+from galaxydit.calibration.budget import DEFAULT, Budget, Costs, within
+from galaxydit.calibration.build_profile import at_order, with_proxy
+from galaxydit.calibration.costs import StepTimes
 from galaxydit.calibration.evidence import (
     add_compared_proxies,
     add_measurements,
@@ -21,28 +24,34 @@ from galaxydit.calibration.evidence import (
     verification_of,
 )
 from galaxydit.calibration.parts import CalibrationMaker, Parts
-from galaxydit.calibration.prompt_files import split_prompts
+from galaxydit.calibration.planner import Planner
+from galaxydit.calibration.prompt_files import default_prompts, split_prompts
 from galaxydit.calibration.provenance import package_versions
-from galaxydit.calibration.rank import Ranking, proxies_to_compare, rank_proxies
-from galaxydit.calibration.recording import Recording
+from galaxydit.calibration.rank import Ranking, proxies_to_compare
+from galaxydit.calibration.recording import Recording, ratios_of_distances
 from galaxydit.calibration.redundancy import Redundancy
 from galaxydit.calibration.schedule_error import Order
 from galaxydit.calibration.search import LONGEST_GAP, PLANNER_VERSION
+from galaxydit.calibration.small_video import small_settings
 from galaxydit.calibration.thresholds import follows_schedule
 from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.errors import check_number, refusal
 from galaxydit.pipelines.conditions import conditions_of
-from galaxydit.pipelines.published_models import recommended_settings
+from galaxydit.pipelines.inputs import check_inputs, read_inputs
+from galaxydit.pipelines.published_models import own_settings, recommended_settings
 from galaxydit.pipelines.runs import Executor, InProcess, Store
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.sizes import fit_size
 from galaxydit.policies.budget import full_step_count
-from galaxydit.profiles.evidence import ComparedProxy, Seconds
+from galaxydit.profiles.evidence import ComparedProxy
 from galaxydit.profiles.schema import SCHEMA_VERSION, Profile
 from galaxydit.request import PROXY, SCHEDULE
+from galaxydit.validation import parse
+
+logger = logging.getLogger(__name__)
 
 SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
 KIND = "calibration"
-CHOICE_PROMPTS = 8  # of the samples' prompts, with other noise, for the choice of order and proxy
 CHOICE_SPEEDUPS = (2.0, 3.0)  # or the nearest that are planned; the order is chosen at the first
 
 
@@ -78,59 +87,63 @@ class Calibration:
 
 def calibrate(
     pipe: DiffusionPipeline,
-    prompts: Sequence[str],
+    prompts: Sequence[str] | None = None,
     *,
     resume_dir: Path,
-    samples: int = 16,
+    budget: Budget | float | str = DEFAULT,
     settings: GenerationSettings | None = None,
     seed: int = 0,
-    verified_prompts: int = 8,
     speedups: Sequence[float] = SPEEDUPS,
     proxy_costs: Mapping[str, float] | None = None,
     name: str = "profile",
-    float32: bool = True,
+    full_size: bool = False,
     analyze: bool = False,
+    on_profile: Callable[[Profile], None] = lambda profile: None,
+    say: Callable[[str], None] = logger.info,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
     executor: Executor | None = None,
     load: Callable[[], DiffusionPipeline] | None = None,
 ) -> Calibration:
-    """Measure a profile of `pipe`, and verify it on held-out prompts.
+    """Measure a profile of `pipe` from small recordings in float32; with a larger budget, verify it by videos.
 
     Args:
         pipe: a video pipeline, not accelerated. If it has two transformers (Wan2.2 A14B), the number of full steps of a
             target is for both together.
         prompts: texts, or JSON objects that also name images and videos (`galaxydit.pipelines.inputs`), such as
-            '{"prompt": "a cat walks", "image": "cat.png"}'. The last `verified_prompts` of them are held out for
-            verification; samples cycle through the first `samples` of the others.
-        resume_dir: folder of the finished parts, such as the recording of one sample. Started again with the same
-            arguments, an interrupted calibration continues from there and gives the same profile.
-        samples: number of recorded generations, at least 2.
-        settings: of the generations; by default what the authors of the model recommend.
+            '{"prompt": "a cat walks", "image": "cat.png"}'; by default 16 texts that come with the plugin. The last 8,
+            or the second half of fewer than 16, are held out for verification; samples cycle through the others.
+        resume_dir: folder of the finished parts. Started again with the same arguments, an interrupted calibration
+            continues from there and gives the same profile; with a larger budget, it keeps what it has.
+        budget: the stages; or their limit in plain videos of full size, or in hours as a text such as "2h".
+        settings: of the videos that the profile is for; by default what the authors of the model recommend.
         seed: sample i starts from the noise of seed + i.
-        verified_prompts: number of held-out prompts.
-        speedups: block evaluations without the plugin / with it, each from 1 to 100; the profile gets a verified target
-            for each that can be planned.
-        proxy_costs: for each proxy by name, seconds that reading it adds to a reused step / seconds of a full step, as
-            measured in an earlier calibration (`measure_proxy_costs`); measured by default. Timings vary, so two
-            calibrations are equal only if their costs are.
-        name: of the profile.
-        float32: record each sample of a 16-bit model a second time, in float32, as the reference of ranking and
-            schedules. The transformers take twice their memory meanwhile. Quantised models are recorded once.
-        analyze: also measure how similar the outputs of each block are to its outputs at the step before, in one more
-            generation.
-        progress: called with the stage ("timing", "recording", "planning", "choosing", "verifying" or "analysing"), the
-            number of its finished parts and the number of all its parts.
+        speedups: block evaluations without the plugin divided by those with it, each from 1 to 100.
+        proxy_costs: for each proxy, seconds that reading it adds to a reused step divided by those of a full step; by
+            default the share of blocks that it runs, with `Budget.choice` measured.
+        full_size: record at the size of the videos.
+        analyze: also measure how similar the outputs of each block are to those at the step before.
+        on_profile: called with each profile, the first one after the first recording.
+        say: called with sentences on cost and findings.
+        progress: called with the stage, the number of its finished parts and the number of all its parts.
         executor: runs the workers that measure the parts; by default in this process, on `pipe`.
         load: called by each worker of `executor`, returns the same pipeline there; by default returns `pipe`.
 
     Raises:
-        GalaxyDiTError: too few prompts, samples or steps, a speedup out of reach, none that can be planned, an
-            unsupported pipeline, or a pipeline that leaves out the first steps (video to video, strength below 1).
+        GalaxyDiTError: too few prompts or steps, a speedup out of reach, none that can be planned, an unsupported
+            pipeline, or a pipeline that leaves out the first steps (video to video, strength below 1).
     """
     _check_runs_all_steps(pipe)
     settings = settings or recommended_settings(pipe)
-    own, held_out = split_prompts(prompts, samples, verified_prompts, settings.steps)
+    own, held_out = split_prompts(default_prompts(pipe) if prompts is None else prompts, settings.steps)
+    if isinstance(budget, Budget) and budget.verified and not held_out:
+        raise refusal("prompts", own, "at least 2 for a verification", "pass more, or a smaller budget")
     _check_speedups(speedups, settings.steps)
+    check_inputs(pipe, read_inputs(own[0]))
+
+    def small(prompt: str) -> GenerationSettings:
+        sized = fit_size(pipe, read_inputs(prompt), settings, own_settings(pipe))
+        return sized if full_size else small_settings(pipe, sized)
+
     key = {
         "schema": SCHEMA_VERSION,
         "recording": [field.name for field in fields(Recording)],  # other versions keep other fields
@@ -140,25 +153,49 @@ def calibrate(
     }
     maker, store = CalibrationMaker(load or (lambda: pipe)), Store(resume_dir).create(KIND, {})
     parts = Parts(store, maker, executor or InProcess(), key, seed, progress)
-    timing = parts.timing(own[0])
-    recordings, propagation = parts.samples(own, samples, float32)
+    timing = parts.timing(own[0], small(own[0]))
+    plain, recorded = (parse(StepTimes, timing[size], "timing") for size in ("full", "small"))
+    steps = settings.steps or len(pipe.scheduler.timesteps)
+    costs = Costs(steps, plain.seconds.step, recorded.seconds.step, plain.joules, recorded.joules, recorded.bytes)
+    if not isinstance(budget, Budget):
+        budget = within(budget, costs, speedups)
+        budget = replace(budget, verified=min(budget.verified, len(held_out)))
+    held_out = held_out[: budget.verified]
+    say(f"recordings of {_size_of(small(own[0]))} in float32; {costs.describe(budget, speedups)}")
+    planner = Planner(pipe, settings, seed, speedups, name, timing, proxy_costs or {})
+    samples = parts.samples(own, [0], small)
+    on_profile(planner.profile(samples))
+    least, most = budget.samples
+    if least > 1:
+        samples += parts.samples(own, range(1, least), small)
+    if budget.check:
+        planner.check(samples, full := parts.check(own[0]))
+        say(planner.finding)
+        if not planner.agrees and small(own[0]) != settings:
+            say("so the recordings are made again at full size, each at the price of at least 3 plain videos")
+            full_size = True
+            samples = parts.samples(own, range(least), small)
+            planner.ratios = ratios_of_distances(full, samples[0].recording)
+    on_profile(planner.profile(samples))
+    while len(samples) < most and (len(samples) == 1 or not planner.stands(samples)):
+        samples += parts.samples(own, [len(samples)], small)
+        on_profile(planner.profile(samples))
     progress("planning", 0, 1)
-    ranking = rank_proxies(recordings, timing["costs"] if proxy_costs is None else proxy_costs)
-    profile = build_profile(
-        pipe,
-        recordings,
-        settings,
-        seed=seed,
-        speedups=speedups,
-        propagation=propagation,
-        name=name,
-        ranking=ranking,
-        device=timing["device"],
-        versions=timing["versions"],
-    )
-    profile, psnr_of_order = _choose(pipe, parts, profile, ranking, recordings, speedups, own[:CHOICE_PROMPTS])
-    verifications = parts.verifications(profile, held_out)
-    profile = add_measurements(profile, Seconds(**timing["seconds"]), verifications)
+    if budget.choice and proxy_costs is None:
+        planner.proxy_costs = parts.costs(own[0], plain.seconds.step)
+    profile = planner.profile(samples)
+    psnr_of_order: dict[Order, list[float]] = {}
+    verifications: tuple[VerifiedPrompt, ...] = ()
+    recordings = planner.recordings(samples)
+    if budget.choice:
+        ranking, tried = planner.ranking(samples), own[: budget.choice]
+        profile, psnr_of_order = _choose(pipe, parts, profile, ranking, recordings, speedups, tried)
+    progress("planning", 1, 1)
+    on_profile(profile)
+    if held_out:
+        verifications = parts.verifications(profile, held_out, both=bool(budget.choice))
+    profile = add_measurements(profile, plain.seconds, verifications)
+    on_profile(profile)
     redundancy = parts.redundancy(own[0]) if analyze else None
     means = {order: fmean(values) for order, values in psnr_of_order.items()}
     return Calibration(profile, recordings, verifications, means, redundancy)
@@ -210,6 +247,10 @@ def _choose(
         profile = with_proxy(pipe, profile, recordings, proxy)
     compared.sort(key=lambda of_proxy: of_proxy.proxy != proxy)
     return add_compared_proxies(profile, compared), psnr_of_order
+
+
+def _size_of(settings: GenerationSettings) -> str:
+    return f"{settings.width}x{settings.height} pixels and {settings.num_frames or 1} frames"
 
 
 def _nearest(wanted: float, planned: Sequence[float]) -> float:

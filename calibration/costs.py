@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -23,14 +23,14 @@ from galaxydit.policies.threshold import Threshold
 from galaxydit.profiles.evidence import Seconds
 from galaxydit.proxies import PROXIES, proxies_of
 
-STEPS = 10
+STEPS = 3
 PROXY_STEPS = 12  # two of them full
 
 
 def predicted_speedup(seconds: Seconds, steps: int, full_steps: int) -> float:
     """Predicted speedup of denoising: seconds without the plugin / with it, at least 1.
 
-    With the plugin, `full_steps` of `steps` steps are computed. `seconds` are those of `measure_seconds`.
+    With the plugin, `full_steps` of `steps` steps are computed. `seconds` are those of `time_steps`.
     """
     # Assumption: hooks and extrapolation of a reused step take half of the time outside the blocks.
     reused = seconds.outside_transformer + 0.5 * seconds.outside_blocks
@@ -56,28 +56,40 @@ def _call_times(modules: Sequence[nn.Module], device: torch.device) -> Iterator[
         yield times
 
 
-def measure_seconds(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Seconds:
-    """Seconds of a full step, and of its parts: one block, the transformer without its blocks, the rest of the step.
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds of a plain step and its parts; its joules and the peak memory in bytes, None where unknown."""
 
-    `Seconds.block` is one block in one transformer call. `outside_blocks` is the time of a step in the transformer but
-    not in its blocks, and `outside_transformer` that outside the transformer. The seconds are measured after a warm-up,
-    in a generation of at most 10 steps without the plugin. The seconds of a block and of a transformer call are
-    medians, so that outliers do not count. The fields `predicted_speedup` and `measured_speedup` stay empty.
+    seconds: Seconds
+    joules: float | None
+    bytes: int | None
+
+
+def time_steps(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> StepTimes:
+    """Times of a generation of three steps without the plugin, after one of two steps that warms up.
+
+    The seconds of a block and of a transformer call are medians. `Seconds.predicted_speedup` and `measured_speedup`
+    stay empty.
     """
     transformers = list(transformers_of(pipe).values())
     stacks = [blocks_of(transformer, family_of(transformer)) for transformer in transformers]
-    blocks = len(stacks[0])
-    steps, device = min(settings.steps or STEPS, STEPS), pipe._execution_device
-    generate(pipe, prompt, replace(settings, steps=2), seed)
+    blocks, device = len(stacks[0]), pipe._execution_device
+    generate(pipe, prompt, replace(settings, steps=2), seed, decode=False)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
     middle = [stack[blocks // 2] for stack in stacks]
     with _call_times(transformers, device) as call_times, _call_times(middle, device) as block_times:
-        generation = generate(pipe, prompt, replace(settings, steps=steps), seed)
+        timed = generate(pipe, prompt, replace(settings, steps=STEPS), seed, decode=False)
     calls, block_calls = (np.subtract(times[1::2], times[::2]).tolist() for times in (call_times, block_times))
-    block, branches = median(block_calls), max(1, len(calls) // steps)
+    block, branches = median(block_calls), max(1, len(calls) // STEPS)
     outside_blocks = branches * max(0.0, median(calls) - blocks * block)
-    outside_transformer = max(0.0, (generation.denoise_seconds - sum(calls)) / steps)
+    outside_transformer = max(0.0, (timed.denoise_seconds - sum(calls)) / STEPS)
     step = branches * blocks * block + outside_blocks + outside_transformer
-    return Seconds(step, block, outside_blocks, outside_transformer, predicted_speedup=(), measured_speedup=())
+    return StepTimes(
+        seconds=Seconds(step, block, outside_blocks, outside_transformer, predicted_speedup=(), measured_speedup=()),
+        joules=None if timed.denoise_joules is None else timed.denoise_joules / STEPS,
+        bytes=torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
+    )
 
 
 def measure_proxy_costs(

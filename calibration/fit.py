@@ -56,20 +56,23 @@ def points_of(recordings: Sequence[Recording], proxy: str, order: int) -> Points
         for gap in GAPS:
             distance = recording.accumulated(proxy, gap)
             for gap_before in GAPS_BEFORE if order else (1,):
-                error = recording.prediction_error(order, gap, gap_before)
+                error = recording.rounded.prediction_error(order, gap, gap_before)
                 known = np.isfinite(error) & np.isfinite(distance)
                 known[: FIRST_STEP + gap] = False
                 rows.append(np.stack([distance, recording.sigmas, error])[:, known])
     return Points(*np.concatenate(rows, axis=1))
 
 
-def fit_error_map(recordings: Sequence[Recording], proxy: str, order: int) -> tuple[ErrorMap, Fit]:
+def fit_error_map(recordings: Sequence[Recording], proxy: str, order: int) -> tuple[ErrorMap, Fit | None]:
     """The error map of a proxy, fitted to all recordings, and its scores by twofold cross-validation over recordings.
 
     The map gives the expected error of reuse by proxy distance and noise level; the scores are R² and a rank
     correlation. The map is one curve for all noise levels. It has five curves by noise level instead if they explain
-    more of the error's variance in held-out recordings, by more than 0.02 of that variance.
+    more of the error's variance in held-out recordings, by more than 0.02 of that variance. A single recording gives
+    one curve and no scores.
     """
+    if len(recordings) == 1:
+        return _fit(points_of(recordings, proxy, order), 1), None
     even, odd = recordings[0::2], recordings[1::2]
     scores: list[tuple[float, float, float]] = []
     for training, held_out in ((even, odd), (odd, even)):

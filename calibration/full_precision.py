@@ -8,47 +8,93 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import Tensor, nn
 
-from galaxydit.errors import GalaxyDiTError
-from galaxydit.families import transformers_of
+from galaxydit.families import blocks_of, family_of, transformers_of
 
 ROUNDED = (torch.float16, torch.bfloat16)
+SMALL = 2**20  # elements; larger weights of the blocks are widened for their module's call alone
 
 
 def is_rounded(pipe: DiffusionPipeline) -> bool:
-    """Whether the transformers have 16-bit weights that `in_float32` can convert.
-
-    It can convert them if all weights are loaded, floating-point and plain tensors: neither quantised nor offloaded
-    layer by layer.
-    """
+    """Whether `in_float32` can convert the weights: some have 16 bits, and all are plain tensors on their device."""
     weights = [weight for transformer in transformers_of(pipe).values() for weight in transformer.parameters()]
     plain = all(type(weight.data) is Tensor and weight.is_floating_point() and not weight.is_meta for weight in weights)
     return plain and any(weight.dtype in ROUNDED for weight in weights)
 
 
+def rounds(pipe: DiffusionPipeline) -> bool:
+    """Whether some weights are not plain tensors of at least 32 bits, so that outputs may be rounded."""
+    weights = [weight for transformer in transformers_of(pipe).values() for weight in transformer.parameters()]
+    return any(type(weight.data) is not Tensor or weight.element_size() < 4 for weight in weights)
+
+
 @contextmanager
 def in_float32(pipe: DiffusionPipeline) -> Iterator[None]:
-    """Within the context, the 16-bit weights, buffers and inputs of the transformers are in float32.
+    """Within the context, the transformers compute in float32 (on a GPU matrix products and convolutions in TF32).
 
-    Meanwhile the weights take twice their memory. Afterwards each weight and buffer has its own dtype again. Raises
-    GalaxyDiTError if the device runs out of memory within the context.
+    The large weights of the blocks are widened for the call of their module alone, so memory grows by one layer and
+    by the weights outside the blocks. Afterwards each weight has its own dtype again.
     """
     transformers = list(transformers_of(pipe).values())
-    tensors = [tensor for transformer in transformers for tensor in (*transformer.parameters(), *transformer.buffers())]
-    rounded = [(tensor, tensor.dtype) for tensor in tensors if tensor.dtype in ROUNDED]
     with ExitStack() as restored:
-        for tensor, dtype in rounded:
-            restored.callback(_convert, tensor, dtype)
-        try:
-            for tensor, _ in rounded:
-                _convert(tensor, torch.float32)
-            for transformer in transformers:  # some pipelines cast what they pass to the dtype of the text encoder
-                restored.enter_context(transformer.register_forward_pre_hook(widen, with_kwargs=True))
-            yield
-        except torch.OutOfMemoryError as error:
-            raise GalaxyDiTError(
-                "the device has too little memory for the transformers in float32: pass float32=False (option "
-                "--no-float32), which records in the dtype of the model"
-            ) from error
+        restored.enter_context(_tf32())
+        for transformer in transformers:
+            of_module = _large_weights(transformer)
+            large = {id(weight) for weights in of_module.values() for weight in weights}
+            for tensor in (*transformer.parameters(), *transformer.buffers()):
+                if tensor.dtype in ROUNDED and id(tensor) not in large:
+                    restored.callback(_convert, tensor, tensor.dtype)
+                    _convert(tensor, torch.float32)
+            for module, weights in of_module.items():
+                restored.enter_context(_widened_in_calls(module, weights))
+            # Some pipelines cast what they pass to the dtype of the text encoder.
+            restored.enter_context(transformer.register_forward_pre_hook(widen, with_kwargs=True))
+        yield
+
+
+def _large_weights(transformer: nn.Module) -> dict[nn.Module, list[nn.Parameter]]:
+    """The weights of more than `SMALL` elements in the blocks' modules without submodules, by module.
+
+    A module with submodules may use weights of its own between their calls.
+    """
+    family = family_of(transformer)
+    leaves = [
+        module for block in blocks_of(transformer, family) for module in block.modules() if not [*module.children()]
+    ]
+    by_module = {
+        module: [weight for weight in module.parameters() if weight.dtype in ROUNDED and weight.numel() > SMALL]
+        for module in leaves
+    }
+    return {module: weights for module, weights in by_module.items() if weights}
+
+
+@contextmanager
+def _widened_in_calls(module: nn.Module, weights: list[nn.Parameter]) -> Iterator[None]:
+    stored: list[Tensor] = []  # kept at each call, because offloading moves weights between calls
+
+    def before(*_: Any) -> None:
+        stored[:] = [weight.data for weight in weights]
+        for weight in weights:
+            weight.data = weight.data.float()
+
+    def after(*_: Any) -> None:
+        for weight, data in zip(weights, stored, strict=True):
+            weight.data = data
+        stored.clear()
+
+    with module.register_forward_pre_hook(before), module.register_forward_hook(after, always_call=True):
+        yield
+
+
+@contextmanager
+def _tf32() -> Iterator[None]:
+    """TF32 for both, because cuDNN's convolutions use it by default also where products do not."""
+    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = products.allow_tf32, convolutions.allow_tf32
+    products.allow_tf32 = convolutions.allow_tf32 = True
+    try:
+        yield
+    finally:
+        products.allow_tf32, convolutions.allow_tf32 = before
 
 
 def _convert(tensor: Tensor, dtype: torch.dtype) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from galaxydit.acceleration import Acceleration
 from galaxydit.calibration.recording import Recording, round_digits
+from galaxydit.calibration.replay import Outputs, answering
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import CONCATENATED, family_of, transformers_of
@@ -49,6 +50,7 @@ class GenerationObserver(Observer):
         self._scalars: dict[str, Tensor] = {}
         self._finished: list[dict[str, Tensor]] = []
         self._guided: list[Tensor] = []
+        self.steps_of_calls: list[int] = []
 
     def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
         """Keep the distances between the tensor of the proxy `name` at this step and at the step before.
@@ -113,6 +115,7 @@ class GenerationObserver(Observer):
             self._component = component
             self._sigmas.append(call.info.sigma)
         self._call = call
+        self.steps_of_calls.append(len(self._sigmas) - 1)
         self._scheduler = self._pipe.scheduler  # kept, because a temporary flow shift replaces it for one generation
         self._latent_shape = tuple(call.latent.shape[1:])
 
@@ -151,12 +154,14 @@ class GenerationObserver(Observer):
 
 def record_sample(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int
-) -> tuple[Recording, GeneratedVideo]:
-    """The recording of a full generation, and the generation itself with its latents but without decoded frames.
+) -> tuple[Recording, GeneratedVideo, Outputs]:
+    """The recording of a full generation, the generation with its latents but without frames, and all outputs.
 
     Raises GalaxyDiTError if `pipe` is accelerated.
     """
-    observer = GenerationObserver(pipe)
-    with Acceleration(pipe, GalaxyDiTConfig(policy=Threshold(0.0)), observer=observer):
+    observer, outputs = GenerationObserver(pipe), Outputs()
+    config = GalaxyDiTConfig(policy=Threshold(0.0))
+    with answering(pipe, outputs.keep), Acceleration(pipe, config, observer=observer):
         generation = generate(pipe, prompt, settings, seed, decode=False)
-    return observer.recording(prompt, seed), generation
+    outputs.steps = tuple(observer.steps_of_calls)
+    return observer.recording(prompt, seed), generation, outputs

@@ -7,18 +7,19 @@ proxy is the seconds that reading it adds to a reused step / the seconds of a fu
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.calibration.costs import measure_proxy_costs, measure_seconds
-from galaxydit.calibration.full_precision import in_float32, is_rounded
+from galaxydit.calibration.costs import measure_proxy_costs, time_steps
+from galaxydit.calibration.full_precision import in_float32, is_rounded, rounds
 from galaxydit.calibration.generation_observer import record_sample
-from galaxydit.calibration.perturbation import INTERVALS, average_perturbations, perturb
+from galaxydit.calibration.perturbation import INTERVALS, Perturbation, perturb
 from galaxydit.calibration.provenance import device_name, package_versions
-from galaxydit.calibration.recording import Recording
+from galaxydit.calibration.recording import Recording, estimated_rounding, rounding_between
 from galaxydit.calibration.redundancy import Redundancy, measure_redundancy
 from galaxydit.calibration.thresholds import planned_steps
 from galaxydit.calibration.verify import VerifiedPrompt, verify_target
@@ -27,13 +28,22 @@ from galaxydit.pipelines.inputs import hash_files, verify_files
 from galaxydit.pipelines.runs import Executor, Maker, Output, Rank, Store, Unit, progress_of, results, run
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sharing import share_video
-from galaxydit.profiles.evidence import ErrorPropagation
 from galaxydit.profiles.schema import Profile, parse_profile
 from galaxydit.request import PROXY, SCHEDULE
 from galaxydit.validation import parse
 
 VERIFICATION_SEED = 10_000  # added to the seed, so that verification starts from other noise than every sample
 CHOICE_SEED = 20_000  # likewise added, for the videos of drafts
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One recorded generation, its perturbations, and its recording in the model's own dtype where that was made."""
+
+    recording: Recording
+    perturbations: tuple[Perturbation, ...]
+    own: Recording | None = None
+
 
 Draft = tuple[Profile, str, Sequence[float]]
 """A profile to try, the policy that it is tried with, and the speedups."""
@@ -65,34 +75,40 @@ class CalibrationMaker(Maker):
         return Output(measure(data, data["prompt"], GenerationSettings(**data["settings"]), data["seed"]))
 
     def _timing(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """Timings of generations from `prompt`, `settings` and `seed` in this process; `data` is not read.
-
-        "seconds" holds the fields of `Seconds`: seconds of a full "step", of one "block", and of a step's parts
-        "outside_blocks" (but in the transformer) and "outside_transformer"; its two speedups are empty. "costs" is the
-        cost by proxy, "device" the name of the device as text, and "versions" the versions by package.
-        """
-        seconds = measure_seconds(self.pipe, prompt, settings, seed)
-        costs = measure_proxy_costs(self.pipe, prompt, settings, seed, seconds.step)
-        versions = package_versions()
-        return {"seconds": asdict(seconds), "costs": costs, "device": device_name(self.pipe), "versions": versions}
+        """Seconds of a plain step and its parts, of a recorded step, and joules and bytes where they are known."""
+        recorded = GenerationSettings(**data["recorded"])
+        timed = time_steps(self.pipe, prompt, settings, seed)
+        with in_float32(self.pipe) if is_rounded(self.pipe) else nullcontext():
+            small = time_steps(self.pipe, prompt, recorded, seed)
+        found = {"full": asdict(timed), "small": asdict(small)}
+        return found | {"device": device_name(self.pipe), "versions": package_versions()}
 
     def _sample(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """A generation's "recording" (the fields of `Recording`) and "perturbations" (a list of tuples of `perturb`).
+        """The recording of one generation in float32, and its perturbations in all intervals.
 
-        A perturbation repeats the generation and reuses every other step of an interval, whose start and end
-        `INTERVALS` holds as shares of the steps. `data["intervals"]` lists indices into `INTERVALS`, and each gives one
-        tuple: the index, the mean noise level of the reused steps, and the rms change of the final latent / the rms
-        error that the reused steps introduced into the latent. If `data["float32"]` is True, the generation of a 16-bit
-        model is also repeated in float32, because rounding hides how little the guided prediction changes; the
-        recording gets `exact_norms` and `exact_products` from this repetition.
+        A model of 16 bits also records the generation in its own dtype if `data["rounding"]` is set, to learn its
+        rounding. Where the weights cannot be widened, an estimate of the rounding is subtracted.
         """
-        recording, generation = record_sample(self.pipe, prompt, settings, seed)
-        perturbations = [perturb(self.pipe, recording, generation, index) for index in data["intervals"]]
-        if data["float32"] and is_rounded(self.pipe):
-            with in_float32(self.pipe):
-                exact, _ = record_sample(self.pipe, prompt, settings, seed)
-            recording = replace(recording, exact_norms=exact.guided_norms, exact_products=exact.guided_products)
-        return {"recording": asdict(recording), "perturbations": perturbations}
+        widened = is_rounded(self.pipe)
+        with in_float32(self.pipe) if widened else nullcontext():
+            recording, plain, outputs = record_sample(self.pipe, prompt, settings, seed)
+            if not widened and rounds(self.pipe):
+                recording = recording.without_rounding(estimated_rounding(recording))
+            found = [perturb(self.pipe, recording, plain, outputs, index) for index in range(len(INTERVALS))]
+        own = None
+        if widened and data["rounding"]:
+            own, *_ = record_sample(self.pipe, prompt, settings, seed)
+            recording = replace(recording, rounding=rounding_between(own, recording))
+        return {"recording": asdict(recording), "perturbations": found, "own": own and asdict(own)}
+
+    def _check(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
+        """The recording of one plain generation in the model's own dtype."""
+        recording, *_ = record_sample(self.pipe, prompt, settings, seed)
+        return asdict(recording)
+
+    def _costs(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
+        """Seconds that reading each proxy adds to a reused step, divided by those of a full step."""
+        return measure_proxy_costs(self.pipe, prompt, settings, seed, data["step_seconds"])
 
     def _choice(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
         """Measurements of the drafts `data["tried"]` on one prompt: for each draft, a row for each of its speedups.
@@ -121,6 +137,9 @@ class CalibrationMaker(Maker):
         verify = partial(verify_target, self.pipe, profile, prompt=prompt, settings=settings, seed=seed, plain=plain)
         rows = []
         for speedup in [target.speedup for target in profile.evidence.verifications]:
+            if not data["both"]:
+                rows.append(verify(speedup=speedup))
+                continue
             by_proxy = verify(speedup=speedup, policy=PROXY)
             as_planned = tuple(by_proxy.full_steps) == planned_steps(profile, speedup)
             shared = as_planned and profile.recipe.proxy_share == 0
@@ -157,32 +176,34 @@ class Parts:
     seed: int
     progress: Callable[[str, int, int], None]
 
-    def timing(self, prompt: str) -> Mapping[str, Any]:
-        """Timings of generations from `prompt`: "seconds" of a full step and of its parts (fields of `Seconds`), and
-        "costs", the cost by proxy; also the name of the "device", and the "versions" by package.
-        """
-        (timing,) = self._measure("timing", [self._unit("seconds", "timing", prompt, self.seed)])
+    def timing(self, prompt: str, recorded: GenerationSettings) -> Mapping[str, Any]:
+        """The times of `CalibrationMaker._timing`; `recorded` are the settings of the recordings."""
+        (timing,) = self._measure(
+            "timing", [self._unit("timing", "timing", prompt, self.seed, recorded=asdict(recorded))]
+        )
         return dict(timing)
 
     def samples(
-        self, prompts: Sequence[str], count: int, float32: bool
-    ) -> tuple[tuple[Recording, ...], ErrorPropagation]:
-        """Recordings of `count` samples, which cycle through the prompts, and the error propagation averaged over them.
-
-        The error propagation is the error of the final latent / the error made at a step, by noise level. With
-        `float32`, samples of a 16-bit model are generated a second time, in float32; the same recordings hold the
-        results of both (`Recording.exact`).
-        """
+        self, prompts: Sequence[str], indices: Sequence[int], settings_for: Callable[[str], GenerationSettings]
+    ) -> list[Sample]:
+        """The samples of these indices, whose prompts cycle; the first also tells the rounding of the model's dtype."""
         units = []
-        for index in range(count):
-            intervals = list(range(index, len(INTERVALS), count))
+        for index in indices:
             prompt, seed = prompts[index % len(prompts)], self.seed + index
-            details = {"intervals": intervals, "bounds": INTERVALS, "float32": float32}
-            unit = self._unit(f"sample-{index:04d}", "sample", prompt, seed, **details)
-            units.append(unit)
-        parts = self._measure("recording", units)
-        recordings = parse(tuple[Recording, ...], [part["recording"] for part in parts], "recordings")
-        return recordings, average_perturbations([tuple(row) for part in parts for row in part["perturbations"]])
+            details = {"bounds": INTERVALS, "rounding": index == 0, "settings": asdict(settings_for(prompt))}
+            units.append(self._unit(f"sample-{index:04d}", "sample", prompt, seed, **details))
+        return [parse(Sample, part, "sample") for part in self._measure("recording", units)]
+
+    def check(self, prompt: str) -> Recording:
+        """The recording of a plain generation with the prompt and the seed of the first sample."""
+        (part,) = self._measure("checking", [self._unit("check", "check", prompt, self.seed)])
+        return parse(Recording, part, "recording")
+
+    def costs(self, prompt: str, step_seconds: float) -> Mapping[str, float]:
+        """The measured cost of each proxy."""
+        unit = self._unit("costs", "costs", prompt, self.seed, step_seconds=step_seconds)
+        (costs,) = self._measure("timing", [unit])
+        return dict(costs)
 
     def drafts(self, tried: Sequence[Draft], prompts: Sequence[str]) -> list[list[list[VerifiedPrompt]]]:
         """Compute fraction, PSNR and seconds of the drafts `tried` (`VerifiedPrompt`) in videos of the prompts.
@@ -196,13 +217,13 @@ class Parts:
             for of_prompts in zip(*by_prompt, strict=True)
         ]
 
-    def verifications(self, profile: Profile, prompts: Sequence[str]) -> tuple[VerifiedPrompt, ...]:
-        """Compute fraction, PSNR and seconds of the policies "proxy" and "schedule" in videos of the prompts.
+    def verifications(self, profile: Profile, prompts: Sequence[str], both: bool) -> tuple[VerifiedPrompt, ...]:
+        """Compute fraction, PSNR and seconds of the schedule and, with `both`, of the policy "proxy" in videos.
 
         There is one entry for each prompt, each speedup of `Evidence.verifications` of the profile, which need not be
         measured yet, and each policy: by prompt, then by rising speedup, then "proxy" before "schedule".
         """
-        units = self._units("verification", prompts, VERIFICATION_SEED, profile=profile.to_dict())
+        units = self._units("verification", prompts, VERIFICATION_SEED, profile=profile.to_dict(), both=both)
         return tuple(VerifiedPrompt(**row) for rows in self._measure("verifying", units) for row in rows)
 
     def redundancy(self, prompt: str) -> Redundancy:

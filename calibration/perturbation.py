@@ -7,19 +7,19 @@ three intervals of steps `INTERVALS`, each its start and end as shares of the st
 
 import math
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import fmean, median
 
 from diffusers import DiffusionPipeline
 
-import galaxydit
 from galaxydit.calibration.recording import Recording, round_digits
+from galaxydit.calibration.replay import Outputs, Replay, answering
 from galaxydit.calibration.schedule_error import ScheduleError
-from galaxydit.config import GalaxyDiTConfig
 from galaxydit.pipelines.generate import GeneratedVideo, generate
-from galaxydit.policies.schedule import FixedSteps
 from galaxydit.profiles.evidence import ErrorPropagation
 
-INTERVALS = ((0.04, 0.16), (0.24, 0.4), (0.5, 0.8))  # shares of the steps; all three cost about 2.7 plain generations
+INTERVALS = ((0.04, 0.16), (0.24, 0.4), (0.5, 0.8))  # shares of the steps
+PRIOR = (24.0, 6.0, 2.2)  # sensitivity in each interval before anything is measured
+PRIOR_SAMPLES = 4
 SENSITIVITIES = (1e-4, 1e4)  # allowed range; beyond it an error has vanished or destroyed the video
 
 Perturbation = tuple[int, float, float]
@@ -39,37 +39,39 @@ def perturbed_schedule(steps: int, interval: tuple[float, float], switch: int = 
     return tuple(step for step in range(steps) if step not in places)
 
 
-def perturb(pipe: DiffusionPipeline, recording: Recording, plain: GeneratedVideo, interval: int) -> Perturbation:
+def perturb(
+    pipe: DiffusionPipeline, recording: Recording, plain: GeneratedVideo, outputs: Outputs, interval: int
+) -> Perturbation:
     """Repeat a recorded generation with reuse in `INTERVALS[interval]`, and measure the sensitivity to errors there.
 
-    `recording` and `plain` come from the same generation; of `plain`, the settings and the final latent are used.
-    Returns `interval`, the mean noise level of the reused steps, and the sensitivity: the rms difference of the final
-    latents / the rms error that the reused steps introduced, limited to the range `SENSITIVITIES`. The introduced error
-    is calculated from `recording`: it is the partly coherent sum of the errors that the reused steps would cause in the
-    final latent if all other predictions stayed the same (`ScheduleError.final_error` with sensitivity 1).
+    `recording`, `plain` and `outputs` are of one generation (`record_sample`); the steps before the interval take its
+    outputs. The introduced error is the partly coherent sum of the errors that the reused steps would cause in the
+    final latent if all other predictions stayed the same.
     """
     schedule = perturbed_schedule(recording.steps, INTERVALS[interval], recording.switch)
-    with galaxydit.accelerate(pipe, config=GalaxyDiTConfig(FixedSteps(schedule), order=1, correction=False)):
+    reused = sorted(set(range(recording.steps)) - set(schedule))
+    replay = Replay(outputs, recording.sigmas, reused[0], reused)
+    with answering(pipe, replay.answer):
         changed = generate(pipe, recording.prompt, plain.settings, recording.seed, decode=False)
     final = float((changed.latents - plain.latents).square().mean())
     introduced = float(ScheduleError([recording], corrects=False).final_error(schedule, ErrorPropagation())[0])
     sensitivity = math.sqrt(final / introduced) if introduced > 0 else 1.0
-    reused = sorted(set(range(recording.steps)) - set(schedule))
     sigma = fmean(recording.sigmas[step] for step in reused)
     return interval, sigma, min(max(sensitivity, SENSITIVITIES[0]), SENSITIVITIES[1])
 
 
-def average_perturbations(perturbations: Sequence[Perturbation]) -> ErrorPropagation:
-    """The error propagation: for each interval the geometric mean of its sensitivities, at its mean noise level.
+def propagation_of(perturbations: Sequence[Perturbation]) -> ErrorPropagation:
+    """The sensitivity of each interval at its mean noise level; at sigma 0, where no step is left, it is 1.
 
-    Each perturbation is the index of its interval in `INTERVALS`, a noise level and a sensitivity (rms change of the
-    final latent / rms error introduced at that level), as `perturb` returns them. Intervals with the same mean noise
-    level are averaged together. At sigma 0, where no step is left, the sensitivity is 1.
+    Sensitivities differ by a factor of 30 between samples and some samples sit on a fork, so the logarithms' median
+    counts, shrunk towards `PRIOR` as if that were `PRIOR_SAMPLES` samples. Intervals with the same mean noise level, as
+    in short generations, count as one.
     """
     logs: dict[float, list[float]] = {0.0: [0.0]}
     for interval in {interval for interval, _, _ in perturbations}:
         measured = [(sigma, math.log(value)) for index, sigma, value in perturbations if index == interval]
-        level = round_digits(fmean(sigma for sigma, _ in measured))  # short generations have two intervals at one level
-        logs.setdefault(level, []).extend(log for _, log in measured)
+        own, prior = median(log for _, log in measured), math.log(PRIOR[interval])
+        shrunk = (len(measured) * own + PRIOR_SAMPLES * prior) / (len(measured) + PRIOR_SAMPLES)
+        logs.setdefault(round_digits(fmean(sigma for sigma, _ in measured)), []).append(shrunk)
     levels = sorted(logs, reverse=True)
     return ErrorPropagation(tuple(levels), tuple(round_digits(math.exp(fmean(logs[level])), 5) for level in levels))

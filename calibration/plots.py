@@ -22,8 +22,10 @@ from matplotlib.figure import Figure
 from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.fit import points_of
 from galaxydit.calibration.recording import LAGS
+from galaxydit.calibration.thresholds import planned_steps
 from galaxydit.request import PROXY, SCHEDULE
 
+Draw = Callable[[Calibration, Figure], None]
 BLUE, ORANGE, GREY = "#2563a8", "#d9731a", "#8a8a8a"
 STYLE = {
     "axes.spines.top": False,
@@ -35,14 +37,18 @@ STYLE = {
 
 
 def draw_all(calibration: Calibration, folder: Path) -> dict[Path, str]:
-    """Write every figure to `folder` as a PNG; returns the caption of each path, in the order of `FIGURES`.
-
-    `draw_blocks` comes last, if the redundancy was analysed.
-    """
+    """Write each figure whose data were measured to `folder` as a PNG; returns the caption of each path."""
     folder.mkdir(parents=True, exist_ok=True)
     captions = {}
-    figures = FIGURES if calibration.redundancy is None else FIGURES | {"redundancy-of-blocks": draw_blocks}
-    for name, draw in figures.items():
+    evidence = calibration.profile.evidence
+    left_out: dict[Draw, bool] = {
+        draw_proxies: not evidence.compared_proxies,
+        draw_budget: not calibration.verifications,
+        draw_blocks: calibration.redundancy is None,
+    }
+    for name, draw in FIGURES.items():
+        if left_out.get(draw):
+            continue
         figure = Figure(figsize=(8, 4.2), layout="constrained")
         with rc_context(STYLE):
             draw(calibration, figure)
@@ -149,6 +155,19 @@ def draw_blocks(calibration: Calibration, figure: Figure) -> None:
     figure.colorbar(image, ax=figure.axes, label="relative L1 change", shrink=0.8)
 
 
+def draw_schedules(calibration: Calibration, figure: Figure) -> None:
+    """Full steps of the schedule of each requested speedup (dots); the other steps are reused."""
+    profile, axes = calibration.profile, figure.add_subplot()
+    speedups = [row.speedup for row in profile.evidence.verifications]
+    for row, speedup in enumerate(speedups):
+        full = planned_steps(profile, speedup)
+        axes.plot([0, profile.conditions.steps - 1], [row, row], color=GREY, lw=1, alpha=0.4)
+        axes.plot(full, [row] * len(full), "o", ms=5, color=BLUE)
+    axes.set_yticks(range(len(speedups)), [f"{speedup:g}x" for speedup in speedups])
+    axes.grid(False)
+    axes.set(xlabel="step", ylabel="speedup (block evaluations)")
+
+
 def draw_proxies(calibration: Calibration, figure: Figure) -> None:
     """PSNR of videos of the policy "proxy" with different proxies, mean over sample prompts with its 95 % interval.
 
@@ -205,13 +224,15 @@ def draw_budget(calibration: Calibration, figure: Figure) -> None:
     second.legend()
 
 
-FIGURES: dict[str, Callable[[Calibration, Figure], None]] = {
+FIGURES: dict[str, Draw] = {
     "ranking": draw_ranking,
     "scatter": draw_scatter,
     "fit": draw_fit,
     "redundancy": draw_redundancy,
+    "schedules": draw_schedules,
     "proxies": draw_proxies,
     "budget": draw_budget,
+    "redundancy-of-blocks": draw_blocks,
 }
 
 

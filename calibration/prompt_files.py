@@ -7,14 +7,20 @@ import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from galaxydit.errors import DataWarning, GalaxyDiTError, refusal
 from galaxydit.pipelines.inputs import EXAMPLE, IMAGES, VIDEOS
 from galaxydit.policies.policy import FEW_STEPS
 
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
+
 WAN_TINY_PROMPTS = Path(__file__).parent / "prompts" / "wan-tiny.txt"
 """The captions that are reserved for the embedded model's calibration and tuning."""
+PROMPTS = WAN_TINY_PROMPTS.with_name("default.txt")
+"""Prompts for other models; `validate` has others."""
+HELD_OUT = 8
 
 
 def read_lines(path: Path, field: str = "prompts") -> list[str]:
@@ -91,26 +97,24 @@ def read_prompts(path: Path, field: str = "prompts") -> list[str]:
     return prompts
 
 
-def split_prompts(
-    prompts: Sequence[str], samples: int, verified_prompts: int, steps: int | None
-) -> tuple[list[str], list[str]]:
+def default_prompts(pipe: "DiffusionPipeline") -> list[str]:
+    """The prompts that come with the plugin: captions for the embedded model, 16 sentences for others."""
+    from galaxydit.pipelines.published_models import WAN_TINY, own_settings
+
+    return read_prompts(WAN_TINY_PROMPTS if own_settings(pipe) == WAN_TINY else PROMPTS)
+
+
+def split_prompts(prompts: Sequence[str], steps: int | None) -> tuple[list[str], list[str]]:
     """The prompts to record and the held-out prompts, after repetitions in `prompts` are removed.
 
-    The last `verified_prompts` are held out. The first `samples` of the others are recorded, or all if there are fewer.
-    `steps` is the number of steps of the generations, None if it is unknown. Raises GalaxyDiTError for fewer than
-    `verified_prompts` + 2 different prompts, fewer than 2 samples, or 8 steps or fewer.
+    The last 8 are held out, or the second half of fewer than 16. `steps` is the number of steps of the generations,
+    None if it is unknown. Raises GalaxyDiTError without prompts, and for 8 steps or fewer.
     """
-    if samples < 2:
-        raise refusal("samples", samples, "at least 2", "pass 16")
     if steps is not None and steps <= FEW_STEPS:
         expected = f"more than {FEW_STEPS}, because shorter generations are never reused"
         raise refusal("steps", steps, expected, "pass more steps")
     given = list(dict.fromkeys(prompts))
-    if len(given) < verified_prompts + 2:
-        raise GalaxyDiTError(
-            f"prompts holds {len(given)} different ones, which is not allowed: expected at least "
-            f"{verified_prompts + 2}, of which {verified_prompts} are held out for verification; pass more, or verify "
-            "on fewer"
-        )
-    cut = len(given) - verified_prompts
-    return given[:cut][:samples], given[cut:]
+    if not given:
+        raise refusal("prompts", list(prompts), "at least one", "pass a text")
+    cut = len(given) - min(HELD_OUT, len(given) // 2)
+    return given[:cut], given[cut:]

@@ -147,7 +147,7 @@ def between_samples(
     distances = {lag: np.array([recording.accumulated(proxy, lag) for recording in recordings]) for lag in LAGS}
     for order in ORDERS:
         for lag in LAGS:
-            errors = np.array([recording.exact.prediction_error(order, lag, lag) for recording in recordings])
+            errors = np.array([recording.prediction_error(order, lag, lag) for recording in recordings])
             known = np.isfinite(errors).all(axis=0) & np.isfinite(distances[lag]).all(axis=0)
             known[:FIRST_STEP] = False
             moved, error = (_centred_ranks(values[:, known]) for values in (distances[lag], errors))
@@ -186,7 +186,7 @@ def _z_along(recording: Recording, proxy: str, orders: Sequence[int], warmup: fl
     if np.median(recording.distances[proxy]) < ROUNDING_ERROR:
         return 0.0
     pairs = [
-        (recording.accumulated(proxy, lag)[start:], recording.exact.prediction_error(order, lag, lag)[start:])
+        (recording.accumulated(proxy, lag)[start:], recording.prediction_error(order, lag, lag)[start:])
         for order in orders
         for lag in LAGS
     ]

@@ -20,22 +20,21 @@ Array = NDArray[np.float64]
 class Recording:
     """The scalars that a calibration keeps of one generation, whose steps were all computed.
 
-    y[i] is the guided prediction of step i, the transformer's output after guidance.
+    y[i] is the guided prediction of step i, in float32 or with its rounding subtracted.
 
     Attributes:
         sigmas: noise level of each step, falling, `(steps,)`.
         scheduler_response: linear response of the final latent to each y[i], `(steps,)`.
         guidance_scale: as used by the pipeline; 1 without guidance.
         latent_shape: of the transformer's input, without the batch.
-        distances: by proxy, its distance (L1, L2 or cosine, `Proxy.distance`) to the step before in the conditional
-            branch, `(steps,)`; 0 for the first step of a transformer.
+        distances: by proxy, its distance to the step before in the conditional branch, `(steps,)`; 0 for the first step
+            of a transformer.
         guided_norms: root mean square of y[i], `(steps,)`.
         guided_products: products of the differences y[i + 1] - y[i] and y[j + 1] - y[j], averaged over the elements of
             the tensors, `(steps - 1, steps - 1)`. They determine the error of every linear prediction of y[i] whose
             coefficients sum to 1, so no tensor is kept.
         switch: first step of the second transformer, which cannot reuse steps of the first; 0 for a single transformer.
-        exact_norms, exact_products: as `guided_norms` and `guided_products`, of the same generation with transformers
-            in float32; empty if the generation was not repeated in float32.
+        rounding: rms error that the model's own dtype adds to y[i], divided by the rms of y[i].
     """
 
     prompt: str
@@ -48,15 +47,24 @@ class Recording:
     guided_norms: tuple[float, ...]
     guided_products: tuple[tuple[float, ...], ...]
     switch: int = 0
-    exact_norms: tuple[float, ...] = ()
-    exact_products: tuple[tuple[float, ...], ...] = ()
+    rounding: float = 0.0
 
     @cached_property
-    def exact(self) -> "Recording":
-        """This recording with the norms and products of float32, if they were recorded; else the recording itself."""
-        if not self.exact_products:
-            return self
-        return replace(self, guided_norms=self.exact_norms, guided_products=self.exact_products)
+    def rounded(self) -> "Recording":
+        """This recording with the rounding of the model's own dtype, as white noise of each y[i]."""
+        return replace(self, guided_products=_with_noise(self, self.rounding), rounding=0.0)
+
+    def scaled(self, ratios: Mapping[str, Array]) -> "Recording":
+        """This recording with the distances of each proxy multiplied by its ratios, `(steps,)`."""
+        distances = {
+            proxy: tuple(map(round_digits, np.array(values) * ratios.get(proxy, 1.0)))
+            for proxy, values in self.distances.items()
+        }
+        return replace(self, distances=distances)
+
+    def without_rounding(self, rounding: float) -> "Recording":
+        """A recording of the model's own dtype, with its rounding subtracted."""
+        return replace(self, guided_products=_with_noise(self, rounding, sign=-1), rounding=rounding)
 
     @property
     def steps(self) -> int:
@@ -107,24 +115,57 @@ class Recording:
         return np.array(self.guided_products)
 
 
-def rounding_and_change(recordings: Sequence[Recording]) -> tuple[float, float] | None:
-    """Rms error that 16-bit computation adds to the guided prediction, and the prediction's rms change from step to
-    step, both relative to its rms.
+def _with_noise(recording: Recording, share: float, sign: int = 1) -> tuple[tuple[float, ...], ...]:
+    """The products if each y[i] had white noise of `share` of its rms, or, with `sign` -1, without this noise."""
+    mean_square = sign * (share * np.array(recording.guided_norms)) ** 2
+    # Noise of y[i] enters the difference before step i and the difference after it, with opposite signs.
+    noise = np.diag(mean_square[:-1] + mean_square[1:]) - np.diag(mean_square[1:-1], 1) - np.diag(mean_square[1:-1], -1)
+    products = recording.products + noise
+    if sign < 0:  # a difference is at least as large as its smooth part, which the products of a longer lag show
+        np.fill_diagonal(products, np.maximum(np.diagonal(products), 1e-3 * np.diagonal(recording.products)))
+    return tuple(tuple(round_digits(value, 10) for value in row) for row in products)
 
-    The products of the prediction's changes from step to step (`guided_products`) and its rms are first averaged over
-    the recordings. Rounding and change then follow for each step, and both results are medians over the steps. They are
-    None unless every recording also holds the products of the same generation in float32 (`exact_products`). The change
-    into a step and the change out of it contain the step's rounding with opposite signs, so the mean of their product
-    is lower in 16 bits than in float32, by the mean square of the rounding.
+
+def ratios_of_distances(full: Recording, small: Recording) -> dict[str, Array]:
+    """For each proxy, its distances in one recording divided by those in another, `(steps,)`; 1 where either is 0."""
+    found = {}
+    for proxy, values in full.distances.items():
+        above, below = np.array(values), np.array(small.distances[proxy])
+        found[proxy] = np.where((above > 0) & (below > 0), above / np.where(below > 0, below, 1.0), 1.0)
+    return found
+
+
+def rounding_between(own: Recording, exact: Recording) -> float:
+    """Rms error that 16 bits add to the guided prediction, divided by its rms, from two recordings of one generation.
+
+    The difference into a step and the difference out of it contain the step's rounding with opposite signs, so the mean
+    of their product is lower in 16 bits, by the mean square of the rounding. The result is a median over the steps.
     """
-    if not all(recording.exact_products for recording in recordings):
-        return None
-    rounded = np.mean([recording.products for recording in recordings], axis=0)
-    exact = np.mean([recording.exact.products for recording in recordings], axis=0)
-    norms = np.mean([recording.exact_norms for recording in recordings], axis=0)
-    rounding = np.sqrt(np.maximum(0.0, np.diagonal(exact - rounded, 1))) / norms[1:-1]
-    change = np.sqrt(np.diagonal(exact)) / norms[1:]
-    return float(np.median(rounding)), float(np.median(change))
+    missing = np.diagonal(exact.products - own.products, 1)
+    return _rms_share(missing, exact)
+
+
+def estimated_rounding(own: Recording) -> float:
+    """As `rounding_between`, for a model that has no exact generation, such as a quantised one.
+
+    The products of differences three steps apart hold no rounding, and along a smooth trajectory they are near those of
+    neighbouring differences.
+    """
+    missing = np.zeros(own.steps - 2)
+    missing[1:-1] = np.diagonal(own.products, 3) - np.diagonal(own.products, 1)[1:-1]
+    return _rms_share(missing[1:-1], replace(own, guided_norms=own.guided_norms[1:-1]))
+
+
+def _rms_share(mean_squares: Array, recording: Recording) -> float:
+    norms = np.array(recording.guided_norms)[1:-1]
+    return float(np.sqrt(max(0.0, float(np.median(mean_squares / norms**2)))))
+
+
+def median_change(recordings: Sequence[Recording]) -> float:
+    """Rms change of the guided prediction from step to step, divided by its rms: a median over the steps."""
+    products = np.mean([recording.products for recording in recordings], axis=0)
+    norms = np.mean([recording.guided_norms for recording in recordings], axis=0)
+    return float(np.median(np.sqrt(np.diagonal(products)) / norms[1:]))
 
 
 def as_differences(coefficients: Array) -> Array:

@@ -1,6 +1,7 @@
 """The error of the final latent under a schedule of full steps, from recordings alone: no tensor is needed."""
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cache
 from typing import Literal
 
@@ -49,6 +50,12 @@ class ScheduleError:
         self.products = np.array([recording.guided_products for recording in recordings])
         self.mean_products = self.products.mean(axis=0)
         self.interval_error = cache(self._interval_error)
+
+    def weighted(self, weights: Array) -> "ScheduleError":
+        """The same with means over the recordings weighted by `weights`, `(recordings,)`."""
+        other = copy(self)
+        other.mean_products = np.tensordot(weights / weights.sum(), self.products, 1)
+        return other
 
     def _interval_error(self, older: int | None, newest: int, following: int, order: Order) -> Array:
         """d(newest, following) as coefficients of the differences y_(i+1) - y_i, `(steps - 1,)`.

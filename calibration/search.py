@@ -3,16 +3,19 @@
 A schedule is the indices of its full steps, rising. The steps between two full steps are reused (a reuse interval).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from galaxydit.calibration.recording import Array
 from galaxydit.calibration.schedule_error import Order, ScheduleError
 from galaxydit.profiles.evidence import ErrorPropagation
 
-PLANNER_VERSION = 7
+PLANNER_VERSION = 8
 """Raise it when a change to recording, schedule error, search or the correction of full steps can change a result;
 older results are then void."""
 
+ROUNDS = 2  # of weights and schedules; more change no schedule of wan-tiny
 LONGEST_GAP = 12  # steps between two full steps
 
 FullSteps = tuple[int, ...]
@@ -51,20 +54,28 @@ def cheapest_schedules(
     interval depends on the two full steps before it and on the full step after it, so dynamic programming over pairs of
     neighbouring full steps is exact. Numbers of full steps without such a schedule are left out.
     """
-    steps, longest_gap = len(costs), costs.shape[2] - 1
-    # best[at][gap, used]: least cost of a schedule whose `used` full steps end with `at - gap` and `at`.
-    best: list[dict[tuple[int, int], tuple[float, FullSteps]]] = [{} for _ in range(steps)]
-    best[0][0, 1] = (0.0, (0,))
+    steps, gaps = len(costs), costs.shape[2]
+    # best[at, gap, used]: least cost of a schedule whose `used` full steps end with `at - gap` and `at`; before[...] is
+    # the gap before `at - gap` in it.
+    best = np.full((steps, gaps, most + 1), np.inf)
+    before = np.zeros(best.shape, dtype=int)
+    best[0, 0, 1] = 0.0
     for at in range(steps - 1):
-        longest = 1 if at + 1 < warmup else min(longest_gap, (switch if at < switch else steps - 1) - at)
-        for (gap_before, used), (cost, schedule) in sorted(best[at].items()):
-            for gap in range(1, longest + 1 if used < most else 1):
-                total = cost + costs[at, gap_before, gap]
-                known = best[at + gap].get((gap, used + 1))
-                if known is None or total < known[0]:
-                    best[at + gap][gap, used + 1] = (total, (*schedule, at + gap))
-    dearest_first = sorted(best[-1].values(), reverse=True)
-    return {len(schedule): (schedule, total) for total, schedule in dearest_first}
+        longest = 1 if at + 1 < warmup else min(gaps - 1, (switch if at < switch else steps - 1) - at)
+        for gap in range(1, longest + 1):
+            totals = best[at, :, :-1] + costs[at, :, gap, None]
+            before[at + gap, gap, 1:] = totals.argmin(axis=0)
+            best[at + gap, gap, 1:] = totals.min(axis=0)
+    found = {}
+    for used in range(1, most + 1):
+        gap = int(best[-1, :, used].argmin())
+        if np.isfinite(total := best[-1, gap, used]):
+            at, schedule = steps - 1, [steps - 1]
+            for left in range(used, 1, -1):
+                at, gap = at - gap, int(before[at, gap, left])
+                schedule.append(at)
+            found[used] = (tuple(reversed(schedule)), float(total))
+    return found
 
 
 def interval_errors(
@@ -82,10 +93,37 @@ def interval_errors(
     """
     steps = len(model.sigmas)
     errors = np.zeros((steps, longest_gap + 1, longest_gap + 1))
+    places, rows = [], []
     for at in range(steps):
         sensitivity = propagation.sensitivity(model.sigmas[at])
         for before in range(min(longest_gap, at) + 1):
             for gap in range(2, min(longest_gap, steps - 1 - at) + 1):
-                error = model.interval_error(at - before if before else None, at, at + gap, order)
-                errors[at, before, gap] = sensitivity**2 * max(0.0, float(error @ model.mean_products @ error))
+                places.append((at, before, gap))
+                rows.append(sensitivity * model.interval_error(at - before if before else None, at, at + gap, order))
+    if rows:
+        stacked = np.array(rows)
+        squares = np.einsum("ij,ij->i", stacked @ model.mean_products, stacked)
+        errors[tuple(np.array(places).T)] = np.maximum(0.0, squares)
     return errors
+
+
+def balanced(
+    model: ScheduleError, propagation: ErrorPropagation, counts: Sequence[int], *, warmup: int = 1, order: Order = 1
+) -> ScheduleError:
+    """`model` with each recording weighted by the inverse of its error under the schedules of `counts` full steps.
+
+    Sensitivities differ by a factor of 30 between recordings, so a plain mean follows the worst of them; the mean PSNR
+    is a mean of logarithms, and its gradient weights each recording so.
+    """
+    for _ in range(ROUNDS):
+        schedules = best_schedules(model, max(counts), propagation, warmup=warmup, order=order)
+        errors = [
+            model.final_error(schedules[count][0], propagation, order=order, coherence=0.0)
+            for count in counts
+            if count in schedules
+        ]
+        inverse = [1 / np.maximum(error, 1e-30) for error in errors if error.max() > 0]
+        if not inverse:
+            break
+        model = model.weighted(np.mean([each / each.sum() for each in inverse], axis=0))
+    return model

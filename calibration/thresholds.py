@@ -47,7 +47,7 @@ def deviation_weight(recordings: Sequence[Recording], proxy: str, order: int) ->
     product = square = 0.0
     for lag in LAGS:
         distances = np.array([recording.accumulated(proxy, lag) for recording in recordings])
-        errors = np.array([recording.exact.prediction_error(order, lag, lag) for recording in recordings])
+        errors = np.array([recording.prediction_error(order, lag, lag) for recording in recordings])
         known = ((distances > 0) & (errors > 0)).all(axis=0)
         log_distance, log_error = (np.log(values[:, known]) for values in (distances, errors))
         deviation = log_distance - log_distance.mean(axis=0)

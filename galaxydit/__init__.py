@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from galaxydit.acceleration import remove_galaxydit as remove_galaxydit
     from galaxydit.calibration.calibration import Calibration as Calibration
     from galaxydit.calibration.calibration import calibrate as calibrate
+    from galaxydit.calibration.learn import learn as learn
     from galaxydit.config import GalaxyDiTConfig as GalaxyDiTConfig
     from galaxydit.description import TransformerDescription as TransformerDescription
     from galaxydit.description import describe as describe
@@ -40,6 +41,7 @@ __version__ = "0.2.0"
 _NAMES = {
     "acceleration": "Acceleration accelerate apply_galaxydit remove remove_galaxydit",
     "calibration.calibration": "Calibration calibrate",
+    "calibration.learn": "learn",
     "description": "TransformerDescription describe",
     "config": "GalaxyDiTConfig",
     "errors": "DataWarning FullComputeWarning GalaxyDiTError NoEffectWarning ProfileWarning UnknownFamilyWarning",

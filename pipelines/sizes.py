@@ -27,7 +27,7 @@ def fit_size(
     height, width = settings.height or recommended.height, settings.width or recommended.width
     if height is None or width is None or not takes_images(pipe):
         return settings
-    modulus = _modulus(pipe)
+    modulus = modulus_of(pipe)
     if shown and not has_one_size(pipe) and None in (settings.height, settings.width):
         columns, rows = shown[0][1]
         scale = math.sqrt(height * width / (rows * columns))
@@ -69,12 +69,17 @@ def has_one_size(pipe: DiffusionPipeline) -> bool:
     return any(plain_config(part).get("use_learned_positional_embeddings") for part in transformers_of(pipe).values())
 
 
-def _modulus(pipe: DiffusionPipeline) -> int:
-    """Divisor of height and width: of 16, which pipelines ask for, and the pixels of a token."""
+def modulus_of(pipe: DiffusionPipeline) -> int:
+    """The number that divides height and width: of 16, which pipelines ask for, and the pixels of a token."""
+    return math.lcm(16, pixels_of_token(pipe))
+
+
+def pixels_of_token(pipe: DiffusionPipeline) -> int:
+    """Rows of pixels of a token, which are as many as its columns."""
     patch: Any = plain_config(next(iter(transformers_of(pipe).values()))).get("patch_size") or 1
     processor = getattr(pipe, "video_processor", None)
-    pixels = 8 if processor is None else processor.config.vae_scale_factor
-    return math.lcm(16, pixels * (patch if isinstance(patch, int) else patch[-1]))
+    pixels: int = 8 if processor is None else processor.config.vae_scale_factor
+    return pixels * (patch if isinstance(patch, int) else patch[-1])
 
 
 def _size_of(value: Any) -> tuple[int, int]:

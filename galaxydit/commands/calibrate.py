@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from galaxydit.calibration.prompt_files import split_prompts
+from galaxydit.calibration.budget import read_budget
+from galaxydit.calibration.prompt_files import PROMPTS, split_prompts
 from galaxydit.commands import options
-from galaxydit.commands.captions import calibration_prompts
+from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts
 from galaxydit.commands.checks import check_output_file, check_output_folder, check_prompt_inputs
 from galaxydit.commands.console import messages, resumable, say, show, show_json, table_of, working
 
@@ -23,35 +24,45 @@ def calibrate(
     out: Annotated[Path, typer.Option(help="The profile to write, a JSON file.")],
     prompts: Annotated[
         Path | None,
-        typer.Option(help="A file, one prompt a line, the last --verify held out; by default wan-tiny's captions."),
+        typer.Option(
+            help="A file, one prompt a line, the last 8 (or half) held out; by default prompts of the plugin."
+        ),
     ] = None,
-    samples: Annotated[int, typer.Option(min=2, help="Full generations to record.")] = 16,
+    budget: Annotated[
+        str,
+        typer.Option(
+            help="What it may cost: plain videos (4), hours (2h), or full, which also verifies by videos; by default "
+            "recordings until the schedules stop moving, and one plain video.",
+            show_default=False,
+        ),
+    ] = "",
+    full_size: Annotated[bool, typer.Option("--full-size", help="Record at the size of the videos.")] = False,
     sizes: options.Sizes,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Sample i starts from the noise of seed + i.")] = 0,
-    verify: Annotated[int, typer.Option(min=1, help="Prompts held out for verification.")] = 8,
     analyze: Annotated[
         bool, typer.Option("--analyze", help="Also draw how similar each block's outputs are to the step before.")
     ] = False,
-    float32: Annotated[
-        bool, typer.Option(help="Record a 16-bit model also in float32, for ranking and plans; takes twice its memory.")
-    ] = True,
+    push: Annotated[
+        str | None,
+        typer.Option(help="Also upload the profile and its card to this repository (owner/name) of the Hub."),
+    ] = None,
     report: Annotated[Path | None, typer.Option(help="Folder for report.html and its figures.")] = None,
     resume_dir: Annotated[Path | None, typer.Option(help="Folder of finished parts; by default beside --out.")] = None,
     as_json: options.AsJson = False,
     cluster: options.RayOptions,
 ) -> None:
-    """Measure a profile for `accelerate`, and verify it on the last --verify prompts, which are held out. The same
-    command resumes an interrupted calibration.
+    """Measure a profile for `accelerate` from small recordings. --out holds a profile after the first of them; the same
+    command continues an interrupted calibration, or one with a larger --budget.
     """
     check_output_file(out, ".json")
     if report is not None:
         check_output_folder(report, "--report")
     check_output_folder(folder := resume_dir or out.with_suffix(".parts"), "--resume-dir")
-    texts = calibration_prompts(prompts, source.model, "--prompts")
+    spent = read_budget(budget)
+    own = PROMPTS if prompts is None and source.model != WITH_CAPTIONS else prompts
+    texts = calibration_prompts(own, source.model, "--prompts")
     check_prompt_inputs(texts)
-    split_prompts(texts, samples, verify, sizes.steps)
-    if prompts is None:
-        say(f"prompts: the {len(texts)} captions for calibration that ship with {source.model}")
+    split_prompts(texts, sizes.steps)
     with working(f"loading {source.model}"):
         from galaxydit.calibration.calibration import KIND
         from galaxydit.calibration.calibration import calibrate as run_calibration
@@ -66,23 +77,28 @@ def calibrate(
             pipe,
             texts,
             resume_dir=folder,
-            samples=samples,
+            budget=spent,
             settings=sizes.settings_for(pipe),
             seed=seed,
-            verified_prompts=verify,
             name=out.stem,
-            float32=float32,
+            full_size=full_size,
             analyze=analyze,
+            on_profile=lambda profile: profile.save(out),
+            say=say,
             progress=progress,
             executor=executor,
             load=load,
         )
-    calibration.profile.save(out)
-    written = [out]
+    written: list[Path | str] = [out]
     if report is not None:
         from galaxydit.calibration.html_report import write_report
 
         written.append(write_report(calibration, report, source.model))
+    if push is not None:
+        from galaxydit.calibration.card import card_of
+        from galaxydit.profiles.hub import push_to_hub
+
+        written.append(push_to_hub(calibration.profile, push, card_of(calibration.profile, source.model, push)))
     if as_json:
         show_json({"profile": calibration.profile.to_dict()})
         return
@@ -90,7 +106,13 @@ def calibrate(
     if (seconds := profile.evidence.seconds) and seconds.disturbance:
         say(f"other work disturbed the verification, so do not trust its seconds: {seconds.disturbance}", "yellow")
     tables = ranking_table(profile)[:SHOWN_PROXIES], compared_table(profile), target_table(profile)
-    show(profile.evidence.reason, calibration.chosen_order, *map(build_table, tables), *written)
+    show(
+        f"rests on {profile.basis}",
+        profile.evidence.reason,
+        calibration.chosen_order,
+        *map(build_table, tables),
+        *written,
+    )
 
 
 def build_table(rows: list[dict[str, str]]) -> Table:

@@ -81,4 +81,6 @@ def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[
     )
     unknown.append(f"the seconds on this machine ({where})")
     source = f"{profile.name}, {profile.kind}: {profile.source}"
+    if profile.kind == "measured":
+        source += f"; rests on {profile.basis}"
     return {"profile": [source, *notes], "known": known, "unknown": unknown}

@@ -103,6 +103,16 @@ class Seconds:
 
 
 @dataclass(frozen=True)
+class Recorded:
+    """What the recordings of a calibration were."""
+
+    latent_shape: tuple[int, ...]  # may be smaller than that of the videos, `Conditions.latent_shape`
+    dtype: str  # of the computation, such as "float32"
+    # error of schedules from a small recording over that of the best, on one video of full size; None if not checked
+    excess_db: Positive | None = None
+
+
+@dataclass(frozen=True)
 class Evidence:
     """Why the recipe was chosen, and its measured quality; empty or None in a published profile, but for `reason`.
 
@@ -118,3 +128,4 @@ class Evidence:
     proxy_verifications: tuple[Verification, ...] = ()  # policy "proxy"
     compared_proxies: tuple[ComparedProxy, ...] = ()  # the chosen proxy first
     seconds: Seconds | None = field(default=None, compare=False)
+    recorded: Recorded | None = None

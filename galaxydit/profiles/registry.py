@@ -9,6 +9,7 @@ from torch import nn
 
 from galaxydit.errors import did_you_mean, refusal
 from galaxydit.profiles.fingerprint import profile_mismatch
+from galaxydit.profiles.hub import PREFIX, read_from_hub
 from galaxydit.profiles.schema import Profile, read_profile
 
 FOLDER = Path(str(files("galaxydit") / "profiles"))
@@ -25,6 +26,8 @@ def load_profile(name_or_path: str | Path) -> Profile:
     shipped = {profile.name: profile for profile in shipped_profiles()}
     if str(name_or_path) in shipped:
         return shipped[str(name_or_path)]
+    if isinstance(name_or_path, str) and name_or_path.startswith(PREFIX):
+        return read_from_hub(name_or_path)
     if not isinstance(name_or_path, str | Path) or not os.path.isfile(name_or_path):
         shown = str(name_or_path) if isinstance(name_or_path, Path) else name_or_path
         cure = f"run `galaxydit calibrate`{did_you_mean(shown, shipped)}"

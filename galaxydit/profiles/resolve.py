@@ -234,11 +234,15 @@ def _static_notes(profile: Profile, transformers: Sequence[nn.Module]) -> tuple[
             f"profile {profile.name} was planned from published measurements ({profile.source}): "
             f"{profile.evidence.reason}; `galaxydit calibrate` measures a profile"
         )
+    elif not any(row.prompts for row in profile.evidence.verifications):
+        notes.append(
+            f"profile {profile.name} rests on {profile.basis}; `galaxydit calibrate --budget full` verifies it"
+        )
     return tuple(notes)
 
 
 def _warnings(profile: Profile, speedup: float) -> tuple[str, ...]:
     if speedup <= profile.fastest:
         return ()
-    done = "planned" if profile.kind == "published" else "verified"
+    done = "verified" if any(row.prompts for row in profile.evidence.verifications) else "planned"
     return (f"speedup {speedup:g} is beyond the {profile.fastest:g} that profile {profile.name} was {done} for",)

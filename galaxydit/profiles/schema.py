@@ -13,7 +13,8 @@ from galaxydit.profiles.evidence import Count, Evidence
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.validation import parse
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
+READ_VERSIONS = (9, 10)  # a file of version 9 lacks `Evidence.recorded`
 Setting = str | int | float | bool | None
 
 
@@ -87,6 +88,20 @@ class Profile:
         asked = self.evidence.verifications or self.recipe.targets
         return asked[-1].speedup
 
+    @property
+    def basis(self) -> str:
+        """What the profile rests on, such as "4 recordings in float32, not checked at full size, unverified"."""
+        recorded, verified = (
+            self.evidence.recorded,
+            max((row.prompts for row in self.evidence.verifications), default=0),
+        )
+        if recorded is None:
+            made = f"{self.conditions.samples} recordings"
+        else:
+            checked = "not checked" if recorded.excess_db is None else "checked"
+            made = f"{self.conditions.samples} recordings in {recorded.dtype}, {checked} at full size"
+        return f"{made}, {f'verified by videos of {verified} prompts' if verified else 'unverified'}"
+
     def target_for(self, speedup: float) -> Target:
         """The target with the nearest number of full steps; among equals the nearest speedup, then a verified one."""
         steps, verified = self.conditions.steps, {row.speedup for row in self.evidence.verifications}
@@ -136,11 +151,11 @@ def parse_profile(data: Any) -> Profile:
     if not isinstance(data, dict):
         raise GalaxyDiTError(f"the file holds {type(data).__name__}: expected an object; calibrate again")
     version = data.get("schema_version")
-    if type(version) is not int or version != SCHEMA_VERSION:
+    if type(version) is not int or version not in READ_VERSIONS:
         cure = "calibrate again with this version of galaxydit, or install the one that wrote the profile"
-        raise refusal("schema_version", version, str(SCHEMA_VERSION), cure)
+        raise refusal("schema_version", version, " or ".join(map(str, READ_VERSIONS)), cure)
     content = {name: value for name, value in data.items() if name != "digest"}
-    profile: Profile = parse(Profile, content)
+    profile: Profile = parse(Profile, {**content, "schema_version": SCHEMA_VERSION})
     if data.get("digest") != _digest(content):
         raise GalaxyDiTError(
             f"digest={data.get('digest')!r} does not belong to the content: the file was changed after it was saved; "

@@ -29,7 +29,7 @@ def fastest_verified(profile: Profile | None, missing: str, min_psnr: float, pol
     low = {row.speedup: row.psnr_low for row in measured if row.psnr_low is not None}
     if profile is None or not low:
         none = missing if profile is None else f"profile {profile.name} holds none"
-        cure = "run `galaxydit calibrate` and pass its profile, or ask for quality or speedup instead"
+        cure = "run `galaxydit calibrate --budget full` and pass its profile, or ask for quality or speedup instead"
         raise refusal("min_psnr", min_psnr, f"a profile with measured PSNRs, and {none}", cure)
     reached = [row for row in measured if low.get(row.speedup, 0.0) >= min_psnr]
     if not reached:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from diffusers import WanPipeline
 
+from galaxydit.calibration.budget import Budget
 from galaxydit.calibration.build_profile import build_profile
 from galaxydit.calibration.calibration import Calibration, calibrate
 from galaxydit.calibration.recording import Recording
@@ -142,9 +143,8 @@ def calibration(tiny_wan_builder: Callable[[], WanPipeline], calibrated_parts: P
         tiny_wan_builder(),
         PROMPTS,
         resume_dir=calibrated_parts,
-        samples=3,
+        budget=Budget((3, 3), True, 8, 1),
         settings=SETTINGS,
-        verified_prompts=1,
         speedups=(1.5, 2.0),
         proxy_costs=PROXY_COSTS,
         name="tiny",

@@ -14,6 +14,7 @@ from diffusers import WanPipeline
 
 import galaxydit
 from galaxydit.calibration import parts as calibration_parts
+from galaxydit.calibration.budget import FULL, Budget
 from galaxydit.calibration.calibration import Calibration, calibrate
 from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.errors import GalaxyDiTError
@@ -30,17 +31,18 @@ SCRIPT = """
     from pathlib import Path
     import torch
     torch.set_num_threads(1)
+    from galaxydit.calibration.budget import Budget
     from galaxydit.calibration.calibration import calibrate
     from galaxydit.pipelines.loading import load_pipeline
     from galaxydit.pipelines.settings import GenerationSettings
     from galaxydit.proxies import PROXIES
     pipe = load_pipeline(sys.argv[1], device="cpu", dtype=torch.float32)
     pipe.set_progress_bar_config(disable=True)
-    result = calibrate(pipe, sys.argv[4:], resume_dir=Path(sys.argv[2]), samples=3, verified_prompts=1,
+    calibrate(pipe, sys.argv[4:], resume_dir=Path(sys.argv[2]), budget=Budget((3, 3), True, 8, 1),
         settings=GenerationSettings(32, 32, 5, steps=12, guidance_scale=3.0), speedups=(1.5, 2.0), name="tiny",
         proxy_costs={name: proxy.cost / 6 for name, proxy in PROXIES.items()},
-        progress=lambda *stage: print(*stage, flush=True))
-    result.profile.save(sys.argv[3])
+        progress=lambda *stage: print(*stage, flush=True),
+        on_profile=lambda profile: profile.save(sys.argv[3]))
 """
 
 
@@ -80,7 +82,7 @@ def test_a_video_is_verified_once_where_both_policies_compute_the_same_steps(
     maker = calibration_parts.CalibrationMaker(lambda: tiny_wan_pipeline)
     maker.prepare(Rank())
     data = {"part": "verification", "prompt": "a cyan ball", "seed": 3, "settings": asdict(settings)}
-    rows = maker.make(Unit("verification", {**data, "profile": profile.to_dict()})).result
+    rows = maker.make(Unit("verification", {**data, "profile": profile.to_dict(), "both": True})).result
     assert len(asked) == generated
     plain = generate(tiny_wan_pipeline, "a cyan ball", settings, 3)
     for row in rows:  # as if each had been generated
@@ -124,9 +126,8 @@ def test_twice_the_same_gives_the_same_profile(
         tiny_wan_pipeline,
         prompts,
         resume_dir=tmp_path / "again",
-        samples=3,
+        budget=Budget((3, 3), True, 8, 1),
         settings=settings,
-        verified_prompts=1,
         speedups=(1.5, 2.0),
         proxy_costs=proxy_costs,
         name="tiny",
@@ -143,7 +144,7 @@ def test_a_killed_calibration_goes_on_and_gives_the_identical_profile(
     script.write_text(textwrap.dedent(SCRIPT))
     command = [sys.executable, str(script), str(tiny_wan_folder), str(parts), str(out), *prompts]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    for landmark in ("recording 2 3", "verifying 0 1"):
+    for landmark in ("recording 0 2", "checking 0 1", "verifying 0 1"):  # all after the first sample
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         for line in process.stdout:
             if line.startswith(landmark):
@@ -151,10 +152,11 @@ def test_a_killed_calibration_goes_on_and_gives_the_identical_profile(
                 process.send_signal(signal.SIGKILL)
                 break
         assert process.wait() == -signal.SIGKILL
-        assert not out.exists()
+        left = load_profile(out)
+        assert left.conditions.samples in (1, 3)
+        assert "unverified" in left.basis
     finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert "recording 3 3" in finished.stdout
-    assert "recording 2 3" not in finished.stdout
+    assert "recording 0 2" not in finished.stdout, "the samples are kept"
     assert load_profile(out) == load_profile(tmp_path / "whole.json")
 
 
@@ -175,9 +177,8 @@ def test_on_ray_the_profile_is_that_of_one_process(
             tiny_wan_pipeline,
             prompts,
             resume_dir=tmp_path / "ray",
-            samples=3,
+            budget=Budget((3, 3), True, 8, 1),
             settings=settings,
-            verified_prompts=1,
             speedups=(1.5, 2.0),
             proxy_costs=proxy_costs,
             name="tiny",
@@ -197,12 +198,12 @@ def test_damaged_parts_are_measured_again_and_those_of_other_samples_are_left_al
 ) -> None:
     (path,) = (parts / "units").glob("sample-0001-*.json")
     path.write_text("{")
-    options = {"settings": settings, "verified_prompts": 1, "speedups": (1.5, 2.0), "name": "tiny"}
+    options = {"settings": settings, "speedups": (1.5, 2.0), "name": "tiny"}
     options["proxy_costs"] = proxy_costs
-    again = calibrate(tiny_wan_pipeline, prompts, resume_dir=parts, samples=3, **options)
+    again = calibrate(tiny_wan_pipeline, prompts, resume_dir=parts, budget=Budget((3, 3), True, 8, 1), **options)
     assert again.profile == calibration.profile
     count = len(list((parts / "units").iterdir()))
-    calibrate(tiny_wan_pipeline, prompts, resume_dir=parts, samples=3, seed=5, **options)
+    calibrate(tiny_wan_pipeline, prompts, resume_dir=parts, budget=Budget((3, 3), True, 8, 1), seed=5, **options)
     assert len(list((parts / "units").iterdir())) == 2 * count
 
 
@@ -215,7 +216,7 @@ def test_a_part_that_fails_is_named(
     monkeypatch.setattr("galaxydit.calibration.parts.record_sample", fail)
     with pytest.raises(GalaxyDiTError, match=r"sample-0000-.* failed: RuntimeError: no luck"):
         calibrate(
-            tiny_wan_pipeline, prompts, resume_dir=tmp_path / "p", samples=3, settings=settings, verified_prompts=1
+            tiny_wan_pipeline, prompts, resume_dir=tmp_path / "p", budget=Budget((3, 3), True, 8, 1), settings=settings
         )
 
 
@@ -233,8 +234,8 @@ def test_the_order_with_the_better_videos_is_chosen(
         return VerifiedPrompt("schedule", speedup, prompt, 0, 0.5, psnr, 1.0, 2.0)
 
     monkeypatch.setattr("galaxydit.calibration.parts.verify_target", verified)
-    options = {"settings": settings, "verified_prompts": 1, "speedups": (1.5, 2.0)}
-    found = calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, samples=2, **options)
+    options = {"settings": settings, "speedups": (1.5, 2.0)}
+    found = calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, budget=Budget((2, 2), True, 8, 1), **options)
     assert found.profile.recipe.order == better
     assert found.psnr_of_order == {better: 30.0, 1 - better: 29.0}
     assert "chance" not in found.chosen_order
@@ -259,8 +260,8 @@ def test_proxies_that_move_no_step_share_the_videos_of_the_schedule(
 
     monkeypatch.setattr(calibration_parts, "verify_target", verified)
     monkeypatch.setattr("galaxydit.calibration.calibration.follows_schedule", lambda *_: follows)
-    options = {"settings": settings, "verified_prompts": 1, "speedups": (2.0, 3.0)}
-    made = calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, samples=2, **options)
+    options = {"settings": settings, "speedups": (2.0, 3.0)}
+    made = calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, budget=Budget((2, 2), True, 8, 1), **options)
     assert asked.count(prompts[0]) == generated
     compared = made.profile.evidence.compared_proxies
     assert len(compared) == 3
@@ -272,7 +273,7 @@ def test_a_decoder_that_overflows_gives_no_profile(
 ) -> None:
     tiny_wan_pipeline.vae.decoder.conv_out.register_forward_hook(lambda module, inputs, output: output * torch.nan)
     with pytest.raises(GalaxyDiTError, match=r"choice-0000.* failed: .*NaN is not allowed"):
-        calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, samples=2, settings=settings, verified_prompts=1)
+        calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, budget=Budget((2, 2), True, 8, 1), settings=settings)
 
 
 def test_a_profile_names_the_device_that_was_timed_also_when_another_one_resumes(
@@ -286,17 +287,17 @@ def test_a_profile_names_the_device_that_was_timed_also_when_another_one_resumes
 ) -> None:
     for module in ("build_profile", "parts"):
         monkeypatch.setattr(f"galaxydit.calibration.{module}.device_name", lambda pipe: "another")
-    options = {"settings": settings, "verified_prompts": 1, "speedups": (1.5, 2.0), "name": "tiny"}
+    options = {"settings": settings, "speedups": (1.5, 2.0), "name": "tiny"}
     options["proxy_costs"] = proxy_costs
-    again = calibrate(tiny_wan_pipeline, prompts, resume_dir=parts, samples=3, **options)
+    again = calibrate(tiny_wan_pipeline, prompts, resume_dir=parts, budget=Budget((3, 3), True, 8, 1), **options)
     assert again.profile.conditions.device == calibration.profile.conditions.device != "another"
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"samples": 1}, "samples=1"),
-        ({"verified_prompts": 3}, "prompts holds 4"),
+        ({"prompts": ["a"], "budget": FULL}, "at least 2 for a verification"),
+        ({"prompts": []}, "prompts="),
         ({"settings": GenerationSettings(32, 32, 5, steps=4)}, "steps=4"),
     ],
 )
@@ -304,7 +305,7 @@ def test_what_cannot_be_calibrated_is_refused_at_once(
     tiny_wan_pipeline: WanPipeline, prompts: list[str], tmp_path: Path, options: dict, message: str
 ) -> None:
     with pytest.raises(GalaxyDiTError, match=message):
-        calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, **options)
+        calibrate(tiny_wan_pipeline, **{"prompts": prompts, "resume_dir": tmp_path} | options)
 
 
 @pytest.mark.parametrize("speedup", [0.5, 0.0, -2.0, float("nan"), float("inf"), 1000.0, 30.0])
@@ -318,7 +319,6 @@ def test_a_speedup_that_cannot_be_planned_is_refused_before_anything_is_recorded
             list("abcdef"),
             resume_dir=tmp_path / "parts",
             settings=settings,
-            verified_prompts=2,
             speedups=(2.0, speedup),
         )
     assert not (tmp_path / "parts").exists()

@@ -7,6 +7,7 @@ import pytest
 import galaxydit.calibration
 from galaxydit.calibration.prompt_files import read_prompts
 from galaxydit.cli import main
+from galaxydit.eval.validate.validation_job import validation_prompts
 from galaxydit.profiles.registry import load_profile
 
 SMALL = ["--height", "32", "--width", "32", "--frames", "5", "--steps", "10", "--guidance", "3"]
@@ -24,41 +25,47 @@ def test_calibrate_writes_profile_and_report_and_shows_both(
 ) -> None:
     (tmp_path / "prompts.txt").write_text("\n\n".join(prompts))
     out, report = tmp_path / "profiles" / "mine.json", tmp_path / "report"
-    options = ["--samples", "2", "--verify", "1", "--report", report, *SMALL]
+    options = ["--report", report, *SMALL]
     command = ["calibrate", "--model", tiny_wan_folder, "--prompts", tmp_path / "prompts.txt", "--out", out, *options]
     assert run(*command) == 0
     profile = load_profile(out)
     assert profile.name == "mine"
-    assert profile.conditions.samples == 2
-    shown = capsys.readouterr().out
-    for text in (profile.recipe.proxy, "1.5x", "PSNR", "mine.json", "report.html"):
-        assert text in shown
-    assert (report / "report.html").read_text().count("<img") == 6
+    assert 4 <= profile.conditions.samples <= 8
+    assert profile.evidence.recorded.excess_db is not None
+    captured = capsys.readouterr()
+    for text in (profile.recipe.proxy, "1.5x", "mine.json", "report.html", "unverified"):
+        assert text in captured.out
+    for text in ("recordings of 32x32 pixels and 5 frames", "plain videos:", "--budget full verifies it"):
+        assert text in " ".join(captured.err.split())
     units = sorted((tmp_path / "profiles" / "mine.parts" / "units").iterdir())
-    names = [path.stem.rpartition("-")[0] for path in units]
-    assert names == ["choice-0000", "choice-0001", "sample-0000", "sample-0001", "seconds", "verification-0000"]
+    names = {path.stem.rpartition("-")[0] for path in units}
+    assert names == {"timing", "check", *(f"sample-{index:04d}" for index in range(profile.conditions.samples))}
     assert all("\n" not in path.read_text().strip() for path in units)
     assert json.loads(out.read_text())["evidence"]["seconds"]["step"] > 0
 
+    assert run(*command, "--budget", "full") == 0  # goes on
+    verified = load_profile(out)
+    assert all(row.prompts == 2 for row in verified.evidence.verifications)
+    assert verified.conditions.samples >= 8
+    again = sorted((tmp_path / "profiles" / "mine.parts" / "units").iterdir())
+    assert set(units) <= set(again)
 
-def test_the_embedded_model_brings_its_prompts_and_others_need_a_file(
-    tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+
+def test_the_plugin_brings_prompts_and_captions_for_the_embedded_model(
+    tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calibrated = []
 
     def stop(pipe: object, prompts: list[str], **_: object) -> None:
-        calibrated.extend(prompts)
+        calibrated[:] = prompts
         raise ValueError("enough")
 
     monkeypatch.setattr("galaxydit.calibration.calibration.calibrate", stop)
-    out = tmp_path / "mine.json"
-    assert run("calibrate", "--model", "wan-tiny", "--out", out) == 2
-    assert calibrated == (files(galaxydit.calibration) / "prompts" / "wan-tiny.txt").read_text().splitlines()
-    assert f"prompts: the {len(calibrated)} captions for calibration that ship with wan-tiny" in capsys.readouterr().err
-    assert run("calibrate", "--model", tiny_wan_folder, "--out", out) == 2
-    error = capsys.readouterr().err
-    assert "--prompts" in error
-    assert "is needed for this model" in error
+    shipped, out = files(galaxydit.calibration) / "prompts", tmp_path / "mine.json"
+    for model, name in (("wan-tiny", "wan-tiny.txt"), (tiny_wan_folder, "default.txt")):
+        assert run("calibrate", "--model", model, "--out", out) == 2
+        assert calibrated == (shipped / name).read_text().splitlines()
+    assert set(calibrated).isdisjoint(validation_prompts())
 
 
 @pytest.mark.parametrize(
@@ -66,7 +73,8 @@ def test_the_embedded_model_brings_its_prompts_and_others_need_a_file(
     [
         (["--out", "a.txt"], "--out"),
         (["--prompts", "/no/such"], "/no/such"),
-        (["--samples", "1"], "--samples"),
+        (["--budget", "much"], "--budget"),
+        (["--budget", "0"], "--budget"),
     ],
 )
 def test_bad_options_are_refused(change: list[str], message: str, capsys: pytest.CaptureFixture) -> None:

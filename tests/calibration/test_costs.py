@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from diffusers import WanPipeline
 
-from galaxydit.calibration.costs import measure_seconds, predicted_speedup
+from galaxydit.calibration.costs import predicted_speedup, time_steps
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.evidence import Seconds
 
@@ -44,6 +44,6 @@ def test_seconds_are_told_apart_by_where_they_pass(
     transformer.proj_out.register_forward_hook(passing(5.0))
     monkeypatch.setattr(tiny_wan_pipeline.scheduler, "step", slow_step)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    seconds = measure_seconds(tiny_wan_pipeline, prompts[0], settings, 0)
+    seconds = time_steps(tiny_wan_pipeline, prompts[0], settings, 0).seconds
     assert (seconds.block, seconds.outside_blocks, seconds.outside_transformer) == pytest.approx((1.0, 2 * 5.0, 7.0))
     assert seconds.step == pytest.approx(2 * (3 * 1.0 + 5.0) + 7.0)

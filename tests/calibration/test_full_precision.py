@@ -10,7 +10,6 @@ from tiny_table import PIPELINES
 
 from galaxydit.calibration.full_precision import in_float32, is_rounded
 from galaxydit.calibration.parts import CalibrationMaker
-from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import transformers_of
 from galaxydit.pipelines.runs import Rank, Unit
 from galaxydit.pipelines.settings import GenerationSettings
@@ -51,24 +50,47 @@ def test_a_model_of_32_bits_or_with_weights_elsewhere_is_recorded_as_it_is() -> 
     assert not is_rounded(pipe)
 
 
-def test_too_little_memory_names_the_cure_and_restores_the_weights() -> None:
+def test_only_the_layer_that_computes_is_widened_among_the_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("galaxydit.calibration.full_precision.SMALL", 0)
+    pipe, arguments = rounded_pipeline("Wan VACE")
+    (transformer,) = transformers_of(pipe).values()
+    linear = [module for module in transformer.blocks.modules() if isinstance(module, torch.nn.Linear)]
+    widened = []
+
+    def count(*_: object) -> None:
+        widened.append(sum(module.weight.dtype is torch.float32 for module in linear))
+
+    handles = [module.register_forward_hook(count) for module in linear]
+    with in_float32(pipe):
+        exact = pipe(**arguments, num_inference_steps=2, output_type="latent", generator=torch.manual_seed(0)).frames
+    for handle in handles:
+        handle.remove()
+    assert max(widened) == 1
+    monkeypatch.undo()
+    with in_float32(pipe):
+        whole = pipe(**arguments, num_inference_steps=2, output_type="latent", generator=torch.manual_seed(0)).frames
+    assert torch.equal(exact, whole)
+
+
+def test_an_error_within_restores_the_weights() -> None:
     pipe, _ = rounded_pipeline("Wan VACE")
-    with pytest.raises(GalaxyDiTError, match="--no-float32"), in_float32(pipe):
+    with pytest.raises(torch.OutOfMemoryError), in_float32(pipe):
         raise torch.OutOfMemoryError
     assert all(one.dtype is torch.bfloat16 for one in next(iter(transformers_of(pipe).values())).parameters())
 
 
-@pytest.mark.parametrize(("dtype", "float32"), [("bfloat16", True), ("bfloat16", False), ("float32", True)])
-def test_a_sample_of_16_bits_is_also_recorded_in_float32(
-    dtype: str, float32: bool, tiny_wan_pipeline: WanPipeline, settings: GenerationSettings
+@pytest.mark.parametrize(("dtype", "rounds"), [("bfloat16", True), ("float32", False)])
+def test_a_sample_is_recorded_in_float32_and_the_first_one_also_in_its_own_dtype(
+    dtype: str, rounds: bool, tiny_wan_pipeline: WanPipeline, settings: GenerationSettings
 ) -> None:
     tiny_wan_pipeline.transformer.to(getattr(torch, dtype))
     maker = CalibrationMaker(lambda: tiny_wan_pipeline)
     maker.prepare(Rank())
     start = {"part": "sample", "prompt": "a red ball", "seed": 1, "settings": asdict(settings)}
-    recording = maker.make(Unit("sample", {**start, "intervals": [], "float32": float32})).result["recording"]
-    assert bool(recording["exact_products"]) is (dtype == "bfloat16" and float32)
-    if recording["exact_products"]:
-        own, exact = (np.diagonal(np.array(recording[name])) for name in ("guided_products", "exact_products"))
+    made = maker.make(Unit("sample", {**start, "rounding": True})).result
+    assert len(made["perturbations"]) == 3
+    assert (made["own"] is not None) is rounds
+    if rounds:
+        own, exact = (np.diagonal(np.array(one["guided_products"])) for one in (made["own"], made["recording"]))
         assert (own != exact).all()
         np.testing.assert_allclose(np.sqrt(own), np.sqrt(exact), rtol=0.5)

@@ -22,7 +22,7 @@ def test_recording_changes_nothing_and_leaves_nothing_behind(
     tiny_wan_pipeline: WanPipeline, settings: GenerationSettings
 ) -> None:
     plain = generate(tiny_wan_pipeline, PROMPT, settings, 5)
-    recording, recorded = record_sample(tiny_wan_pipeline, PROMPT, settings, 5)
+    recording, recorded, _ = record_sample(tiny_wan_pipeline, PROMPT, settings, 5)
     assert torch.equal(recorded.latents, plain.latents)
     registries = [getattr(module, "_diffusers_hook", None) for module in tiny_wan_pipeline.transformer.modules()]
     assert not [name for registry in registries if registry is not None for name in registry.hooks]
@@ -35,7 +35,7 @@ def test_true_change_is_that_of_the_prediction_the_scheduler_receives(
     tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, received_of: Callable
 ) -> None:
     received = received_of(tiny_wan_pipeline)
-    recording, _ = record_sample(tiny_wan_pipeline, PROMPT, settings, 0)
+    recording, *_ = record_sample(tiny_wan_pipeline, PROMPT, settings, 0)
     for lag in (1, 3):
         true = [float((b - a).norm() / b.norm()) for a, b in zip(received, received[lag:], strict=False)]
         np.testing.assert_allclose(recording.guided_change(lag)[lag:], true, rtol=1e-4)
@@ -45,7 +45,7 @@ def test_true_change_is_that_of_the_prediction_the_scheduler_receives(
 def test_distances_are_those_that_acceleration_sees(
     tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, proxy: str
 ) -> None:
-    recording, _ = record_sample(tiny_wan_pipeline, PROMPT, settings, 0)
+    recording, *_ = record_sample(tiny_wan_pipeline, PROMPT, settings, 0)
     with galaxydit.accelerate(tiny_wan_pipeline, config=GalaxyDiTConfig(proxy=proxy, warmup=1.0)) as acceleration:
         generate(tiny_wan_pipeline, PROMPT, settings, 0)
     seen = [call.distance for call in acceleration.report.calls if call.branch == "cond"]
@@ -61,7 +61,7 @@ def test_image_to_video_is_recorded_from_a_prompt_that_names_its_image(
     pipe = WanImageToVideoPipeline(**parts, transformer=WanTransformer3DModel.from_config(config).eval())
     pipe.set_progress_bar_config(disable=True)
     line = json.dumps({"prompt": PROMPT, "image": str(tmp_path / "red.png")})
-    recording, generation = record_sample(pipe, line, settings, 0)
+    recording, generation, _ = record_sample(pipe, line, settings, 0)
     assert recording.steps == 12
     assert recording.prompt == line
     assert recording.latent_shape[0] == 36

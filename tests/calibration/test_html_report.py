@@ -40,7 +40,7 @@ def test_the_page_is_self_contained_and_prompts_are_escaped(
         "fit.png",
         "redundancy.png",
         "budget.png",
-        "proxies.png",
+        "schedules.png",
     }
 
 

@@ -19,6 +19,7 @@ from diffusers import (
 from PIL import Image
 
 import galaxydit
+from galaxydit.calibration.budget import Budget
 from galaxydit.calibration.calibration import calibrate
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.generate import generate
@@ -67,7 +68,12 @@ def test_a_profile_from_images_or_videos_is_met(
     pipe.set_progress_bar_config(disable=True)
     lines = [write_line(tmp_path, colour, name) for colour in COLOURS]
     measured = calibrate(
-        pipe, lines, resume_dir=tmp_path / "parts", samples=3, settings=settings, verified_prompts=1, speedups=(2.0,)
+        pipe,
+        lines,
+        resume_dir=tmp_path / "parts",
+        budget=Budget((3, 3), True, 8, 1),
+        settings=settings,
+        speedups=(2.0,),
     )
     assert [recording.prompt for recording in measured.recordings] == lines[:3]
     assert {row.prompt for row in measured.verifications} == {lines[3]}
@@ -87,7 +93,7 @@ def test_the_parts_of_a_changed_image_are_measured_anew(
     lines = [write_line(tmp_path, colour, "image") for colour in ("red", "blue", "green")]
 
     def parts() -> list[str]:
-        options = {"resume_dir": tmp_path / "parts", "samples": 2, "verified_prompts": 1, "speedups": (2.0,)}
+        options = {"resume_dir": tmp_path / "parts", "budget": Budget((2, 2), True, 8, 1), "speedups": (2.0,)}
         calibrate(pipe, lines, settings=settings, **options)
         return sorted(path.name.rpartition("-")[0] for path in (tmp_path / "parts" / "units").iterdir())
 

@@ -10,6 +10,7 @@ import torch
 from tiny_table import PIPELINES
 
 import galaxydit
+from galaxydit.calibration.budget import Budget
 from galaxydit.calibration.calibration import calibrate
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -54,9 +55,8 @@ def test_a_profile_of_another_family_is_met(name: str, tmp_path: Path) -> None:
         pipe,
         ["a", "aa", "aaa", "aaaa"],
         resume_dir=tmp_path / "parts",
-        samples=3,
+        budget=Budget((3, 3), True, 8, 1),
         settings=GenerationSettings(32, 32, 5, steps=12, guidance_scale=3.0),
-        verified_prompts=1,
         speedups=(2.0,),
     )
     measured.profile.save(tmp_path / "profile.json")

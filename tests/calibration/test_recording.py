@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from galaxydit.calibration.rank import rank_proxies
-from galaxydit.calibration.recording import Recording, rounding_and_change
+from galaxydit.calibration.recording import Recording, estimated_rounding, rounding_between
 from galaxydit.extrapolation import DAMPING
 from galaxydit.validation import parse
 
@@ -59,39 +59,58 @@ ROUNDING = 0.5  # of the values of the outputs, whose change from step to step i
 
 
 @pytest.fixture
-def rounded(recording_of: Callable, outputs_of: Callable, noisy_proxy: Callable) -> list[Recording]:
-    """Recordings whose own outputs carry noise of the size of a step, and whose exact outputs have none."""
+def exact(recording_of: Callable, noisy_proxy: Callable) -> list[Recording]:
+    proxies = {"block_residual": noisy_proxy(0.05), "time_embedding": noisy_proxy(5.0)}
+    return [recording_of(index, proxies) for index in range(8)]
+
+
+@pytest.fixture
+def own(exact: list[Recording], outputs_of: Callable) -> list[Recording]:
+    """The same generations with noise of the size of a step in every output."""
     made = []
-    for index in range(8):
-        exact = recording_of(index, {"block_residual": noisy_proxy(0.05), "time_embedding": noisy_proxy(5.0)})
+    for index, one in enumerate(exact):
         outputs = outputs_of(np.random.default_rng([7, index]))
-        noisy = outputs + ROUNDING * np.random.default_rng(index).normal(size=outputs.shape)
-        changes = np.diff(noisy, axis=0)
+        changes = np.diff(outputs + ROUNDING * np.random.default_rng(index).normal(size=outputs.shape), axis=0)
         products = changes @ changes.T / outputs.shape[1]
-        own = replace(
-            exact,
-            guided_products=tuple(map(tuple, products.tolist())),
-            exact_norms=exact.guided_norms,
-            exact_products=exact.guided_products,
-        )
-        made.append(own)
+        made.append(replace(one, guided_products=tuple(map(tuple, products.tolist()))))
     return made
 
 
-def test_the_rounding_is_told_from_the_change_of_a_step(rounded: list[Recording]) -> None:
-    rounding, change = rounding_and_change(rounded)
-    norms = np.mean([one.exact_norms for one in rounded], axis=0)
-    assert rounding == pytest.approx(float(np.median(ROUNDING / norms)), rel=0.15)
-    true = np.sqrt(np.mean([np.diagonal(one.exact.products) for one in rounded], axis=0))
-    assert change == pytest.approx(float(np.median(true / norms[1:])), rel=0.05)
+def shares(recordings: list[Recording]) -> float:
+    return float(np.median([ROUNDING / np.array(one.guided_norms) for one in recordings]))
 
 
-def test_without_exact_outputs_no_rounding_is_known(rounded: list[Recording]) -> None:
-    assert rounding_and_change([*rounded, replace(rounded[0], exact_norms=(), exact_products=())]) is None
+def test_the_rounding_is_told_from_the_change_of_a_step(own: list[Recording], exact: list[Recording]) -> None:
+    found = [rounding_between(*pair) for pair in zip(own, exact, strict=True)]
+    assert float(np.median(found)) == pytest.approx(shares(exact), rel=0.15)
+    assert rounding_between(exact[0], exact[0]) == 0
 
 
-def test_the_ranking_refers_to_exact_errors(rounded: list[Recording]) -> None:
-    without = [replace(one, exact_norms=(), exact_products=()) for one in rounded]
-    rho, hidden = ({row.proxy: row.rho for row in rank_proxies(made).rows} for made in (rounded, without))
+def test_added_rounding_has_the_products_of_noise_and_can_be_subtracted(
+    own: list[Recording], exact: list[Recording]
+) -> None:
+    share = shares(exact)
+    added = np.mean([replace(one, rounding=share).rounded.products for one in exact], axis=0)
+    true = np.mean([one.products for one in own], axis=0)
+    for diagonal in (0, 1):
+        near = np.diagonal(added, diagonal).mean(), np.diagonal(true, diagonal).mean()
+        assert near[0] == pytest.approx(near[1], rel=0.15, abs=0.02)
+    back = replace(exact[0], rounding=share).rounded.without_rounding(share)
+    np.testing.assert_allclose(np.diagonal(back.products, 1), np.diagonal(exact[0].products, 1), rtol=1e-6)
+
+
+def test_the_ranking_needs_the_exact_errors(own: list[Recording], exact: list[Recording]) -> None:
+    rho, hidden = ({row.proxy: row.rho for row in rank_proxies(made).rows} for made in (exact, own))
     assert rho["block_residual"] > 0.8
     assert rho["block_residual"] > hidden["block_residual"] + 0.2
+
+
+def test_a_smooth_path_shows_its_rounding_without_an_exact_generation() -> None:
+    rng, steps = np.random.default_rng(3), np.linspace(0, 2, 50)[:, None]
+    path = np.sin(steps + rng.uniform(0, 6, 4000)) * 2
+    noisy = path + 0.05 * rng.normal(size=path.shape)
+    changes = np.diff(noisy, axis=0)
+    norms = tuple(np.sqrt(np.mean(noisy**2, axis=1)).tolist())
+    products = tuple(map(tuple, (changes @ changes.T / 4000).tolist()))
+    one = Recording("a", 0, tuple(np.linspace(1, 0.02, 50).tolist()), (0.02,) * 50, 1.0, (1,), {}, norms, products)
+    assert estimated_rounding(one) == pytest.approx(0.05 / np.median(norms), rel=0.1)

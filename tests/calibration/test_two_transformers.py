@@ -10,6 +10,7 @@ import torch
 from diffusers import WanPipeline
 
 import galaxydit
+from galaxydit.calibration.budget import Budget
 from galaxydit.calibration.calibration import Calibration, calibrate
 from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.perturbation import INTERVALS, perturbed_schedule
@@ -38,9 +39,8 @@ def calibrated(two_stage: WanPipeline, prompts: list[str], tmp_path: Path) -> Ca
         two_stage,
         prompts,
         resume_dir=tmp_path / "parts",
-        samples=2,
+        budget=Budget((2, 2), True, 8, 1),
         settings=SETTINGS,
-        verified_prompts=1,
         speedups=(1.5, 2.0),
         name="two",
     )
@@ -50,7 +50,7 @@ def test_a_recording_is_of_the_predictions_that_the_scheduler_receives_from_both
     two_stage: WanPipeline, received_of: Callable
 ) -> None:
     received = received_of(two_stage)
-    recording, _ = record_sample(two_stage, PROMPT, SETTINGS, 0)
+    recording, *_ = record_sample(two_stage, PROMPT, SETTINGS, 0)
     assert recording.switch == SWITCH
     assert recording.sigmas[SWITCH] < 0.9 <= recording.sigmas[SWITCH - 1]
     differences = torch.stack(received).diff(dim=0)
@@ -59,7 +59,7 @@ def test_a_recording_is_of_the_predictions_that_the_scheduler_receives_from_both
 
 
 def test_no_proxy_and_no_prediction_looks_back_to_the_other_transformer(two_stage: WanPipeline) -> None:
-    recording, _ = record_sample(two_stage, PROMPT, SETTINGS, 0)
+    recording, *_ = record_sample(two_stage, PROMPT, SETTINGS, 0)
     assert all(distances[SWITCH] == 0 for distances in recording.distances.values())
     for lag in (1, 3):
         unknown = {*range(lag), *range(SWITCH, SWITCH + lag)}

@@ -10,6 +10,7 @@ import pytest
 from diffusers import WanPipeline
 from fake_clock import FakeClock
 
+from galaxydit.calibration.budget import Budget
 from galaxydit.calibration.calibration import calibrate
 from galaxydit.calibration.tables import target_table
 from galaxydit.cli import main
@@ -139,7 +140,7 @@ def test_a_calibration_shows_disturbed_speedups_in_brackets(
     prompts = ["a red ball", "a blue ball", "a green ball", "a white ball"]
 
     def make() -> Any:
-        options = {"samples": 2, "verified_prompts": 2, "speedups": (2.0,), "settings": settings}
+        options = {"budget": Budget((2, 2), True, 8, 2), "speedups": (2.0,), "settings": settings}
         return calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path / next(folders), **options).profile
 
     quiet, loaded = quiet_then_loaded(make)

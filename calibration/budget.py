@@ -1,0 +1,138 @@
+"""What a calibration may spend, and what its stages cost, in plain videos of full size."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from galaxydit.errors import refusal
+
+CHOICE_PROMPTS = 8  # for the choice of order and proxy
+VERIFIED_PROMPTS = 8
+PERTURBED = 2.0  # generations of the three perturbations of a sample, which start from their interval
+HOURS = 3600.0
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The stages of a calibration; each adds to the profile of those before.
+
+    Attributes:
+        samples: fewest and most recordings; between them, recording ends when the schedules stop moving.
+        check: generate one plain video, and compare its change over the steps with that of a small recording.
+        choice: prompts whose videos choose order and proxy; 0 takes order 1 and the proxy that ranks best.
+        verified: held-out prompts whose videos verify each speedup.
+    """
+
+    samples: tuple[int, int] = (4, 8)
+    check: bool = True
+    choice: int = 0
+    verified: int = 0
+
+
+DEFAULT = Budget()
+FULL = Budget((8, 16), True, CHOICE_PROMPTS, VERIFIED_PROMPTS)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of one step on this device, from which the costs of the stages follow.
+
+    Attributes:
+        steps: of a generation.
+        full: seconds of a plain step at full size, in the model's own dtype.
+        small: seconds of a recorded step.
+        joules: of a plain step at full size, None without an energy counter.
+        small_joules: of a recorded step.
+        bytes: peak memory of a recorded step on a GPU, None elsewhere.
+    """
+
+    steps: int
+    full: float
+    small: float
+    joules: float | None = None
+    small_joules: float | None = None
+    bytes: int | None = None
+
+    @property
+    def sample(self) -> float:
+        """Plain videos that one sample costs."""
+        return (1 + PERTURBED) * self.small / self.full
+
+    def videos(self, budget: Budget, samples: int, speedups: Sequence[float]) -> float:
+        """Plain videos that a budget costs with this number of samples."""
+        return (
+            samples * self.sample
+            + budget.check
+            + budget.choice * choice_cost()
+            + budget.verified * verification_cost(speedups)
+        )
+
+    def seconds(self, videos: float) -> float:
+        return videos * self.steps * self.full
+
+    def describe(self, budget: Budget, speedups: Sequence[float]) -> str:
+        """One line: videos, time, energy and memory of a budget, and what verification would add."""
+        few, many = (self.videos(budget, count, speedups) for count in budget.samples)
+        text = f"{_range(few, many, 1)} plain videos: {_time(self.seconds(few), self.seconds(many))}"
+        if self.joules is not None and self.small_joules is not None:
+            plain = self.joules * self.steps * (few - budget.samples[0] * self.sample)
+            of_sample = (1 + PERTURBED) * self.steps * self.small_joules
+            low, high = ((plain + count * of_sample) / 1000 for count in budget.samples)
+            text += f", {_range(low, high, 0)} kJ"
+        if self.bytes is not None:
+            text += f", {self.bytes / 1e9:.1f} GB of GPU memory"
+        if not budget.verified:
+            added = VERIFIED_PROMPTS * verification_cost(speedups)
+            text += f"; --budget full verifies it for {added:.0f} more ({_time(*2 * [self.seconds(added)])})"
+        return text
+
+
+def choice_cost() -> float:
+    """Plain videos for one prompt of the choice: plain, order 1 at 2x and 3x, order 0 at 2x."""
+    return 1 + 1 / 2 + 1 / 3 + 1 / 2
+
+
+def verification_cost(speedups: Sequence[float]) -> float:
+    """Plain videos for one held-out prompt: plain, and the schedule at each speedup."""
+    return 1 + sum(1 / speedup for speedup in speedups)
+
+
+def read_budget(text: str) -> Budget | float | str:
+    """`DEFAULT` for "", `FULL` for "full", a number of plain videos, or hours as the text "2h".
+
+    Raises GalaxyDiTError for anything else.
+    """
+    if text in ("", "full"):
+        return FULL if text else DEFAULT
+    if not re.fullmatch(r"\d+(\.\d+)?h?", text) or float(text.rstrip("h")) <= 0:
+        expected = "a number of plain videos above 0, hours such as 2h, or full"
+        raise refusal("--budget", text, expected, "leave it out for the default")
+    return text if text.endswith("h") else float(text)
+
+
+def within(limit: float | str, costs: Costs, speedups: Sequence[float]) -> Budget:
+    """The stages that fit into `limit` (plain videos, or hours as text): samples, check, verification, choice.
+
+    At least one sample is recorded.
+    """
+    left = float(limit.rstrip("h")) * HOURS / costs.seconds(1) if isinstance(limit, str) else limit
+    check = left >= 1 + costs.sample
+    left -= check
+    most = max(1, min(DEFAULT.samples[1], int(left / costs.sample + 1e-9)))
+    budget = Budget((min(DEFAULT.samples[0], most), most), check)
+    left -= most * costs.sample
+    budget = replace(budget, verified=max(0, min(VERIFIED_PROMPTS, int(left / verification_cost(speedups)))))
+    left -= budget.verified * verification_cost(speedups)
+    return replace(budget, choice=CHOICE_PROMPTS) if left >= CHOICE_PROMPTS * choice_cost() else budget
+
+
+def _range(low: float, high: float, digits: int) -> str:
+    first, last = f"{low:.{digits}f}", f"{high:.{digits}f}"
+    return first if first == last else f"{first} to {last}"
+
+
+def _time(low: float, high: float) -> str:
+    for unit, seconds in (("h", 3600.0), ("min", 60.0)):
+        if high >= 2 * seconds:
+            return f"{_range(low / seconds, high / seconds, 1 if unit == 'h' else 0)} {unit}"
+    return f"{_range(low, high, 0)} s"

@@ -1,0 +1,40 @@
+"""The card of a profile on the Hugging Face Hub."""
+
+from galaxydit.calibration.tables import Table, ranking_table, settings_table, target_table
+from galaxydit.profiles.schema import Profile
+
+SHOWN_PROXIES = 8
+
+
+def card_of(profile: Profile, model: str, repository: str) -> str:
+    """Markdown: how to use the profile, what it rests on, its speedups, its ranking and its conditions."""
+    return f"""---
+library_name: diffusers
+tags: [galaxydit, video-generation, acceleration]
+base_model: {model}
+---
+# Profile of {model} for galaxydit
+
+```python
+galaxydit.accelerate(pipe, speedup=2, profile="hf://{repository}")
+```
+
+Made by `galaxydit calibrate`. It rests on {profile.basis}. {profile.evidence.reason}.
+
+## Speedups
+
+{_markdown(target_table(profile))}
+
+## Proxies by rank correlation with the error of reuse
+
+{_markdown(ranking_table(profile)[:SHOWN_PROXIES])}
+
+## Conditions
+
+{_markdown(settings_table(profile))}
+"""
+
+
+def _markdown(rows: Table) -> str:
+    lines = [[*rows[0]], ["---"] * len(rows[0]), *([*row.values()] for row in rows)] if rows else []
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

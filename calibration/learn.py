@@ -1,0 +1,120 @@
+"""`learn`: a profile from the first video on, made from small recordings and kept in the user's data folder."""
+
+import tempfile
+import warnings
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from diffusers import DiffusionPipeline
+from filelock import FileLock
+from platformdirs import user_data_path
+from rich.console import Console
+
+from galaxydit.calibration.budget import Budget
+from galaxydit.calibration.calibration import calibrate
+from galaxydit.errors import GalaxyDiTError, ProfileWarning
+from galaxydit.families import transformers_of
+from galaxydit.pipelines.published_models import recommended_settings
+from galaxydit.pipelines.runs import LiveProgress, hash_of
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.profiles.fingerprint import model_of, profile_mismatch
+from galaxydit.profiles.schema import Profile, read_profile
+
+LEARNED = Budget((4, 8), check=False)
+
+
+def learn(
+    pipe: DiffusionPipeline,
+    prompts: Sequence[str] | None = None,
+    *,
+    settings: GenerationSettings | None = None,
+    folder: Path | str | None = None,
+) -> Profile:
+    """A profile of `pipe` from 4 to 8 small recordings, kept in a file and found there the next time.
+
+        galaxydit.accelerate(pipe, speedup=2, profile=galaxydit.learn(pipe))
+
+    The cost is said before it starts, and an interrupted call goes on. The profile is not verified by videos;
+    `galaxydit calibrate --budget full` does that.
+
+    Args:
+        pipe: a video pipeline, not accelerated.
+        prompts: by default those of the plugin; for a pipeline that starts from images, JSON objects with their paths.
+        settings: of the videos; by default what the authors of the model recommend.
+        folder: of the files, by default "profiles" in the user's data folder.
+
+    Raises GalaxyDiTError as `galaxydit.calibrate` does.
+    """
+    settings = settings or recommended_settings(pipe)
+    path = Path(folder or user_data_path("galaxydit") / "profiles") / f"{_name_of(pipe, settings)}.json"
+    with ExitStack() as stack:
+        parts = path.with_suffix(".parts")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(FileLock(path.with_suffix(".lock")))
+        except OSError as error:
+            said = f"galaxydit: {path.parent} cannot be written ({error}), so the profile is kept in memory alone"
+            warnings.warn(said, ProfileWarning, stacklevel=2)
+            parts = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if (known := _stored(path, pipe)) is not None and _worth(known) >= (0, LEARNED.samples[0]):
+            return known
+
+        def keep(profile: Profile) -> None:
+            if parts.parent == path.parent:
+                before = _stored(path, pipe)
+                if before is None or _worth(before) <= _worth(profile):
+                    _at(path, profile).save(path)
+
+        console = Console(stderr=True)
+        with LiveProgress(console) as progress:
+            made = calibrate(
+                pipe,
+                prompts,
+                resume_dir=parts,
+                budget=LEARNED,
+                settings=settings,
+                name=path.stem,
+                on_profile=keep,
+                say=console.print,
+                progress=progress,
+            )
+        return _at(path, made.profile) if parts.parent == path.parent else made.profile
+
+
+def _at(path: Path, profile: Profile) -> Profile:
+    return replace(profile, source=f"galaxydit.learn, {profile.conditions.samples} recordings, {path}")
+
+
+def _worth(profile: Profile) -> tuple[int, int]:
+    """Prompts by which the profile was verified, then its recordings."""
+    return max((row.prompts for row in profile.evidence.verifications), default=0), profile.conditions.samples
+
+
+def _stored(path: Path, pipe: DiffusionPipeline) -> Profile | None:
+    """The profile in a file if it belongs to the pipeline."""
+    if not path.exists():
+        return None
+    try:
+        profile = read_profile(path)
+    except GalaxyDiTError as error:
+        warnings.warn(f"galaxydit: {error}, so it is made again", ProfileWarning, stacklevel=3)
+        return None
+    mismatch = profile_mismatch(profile, list(transformers_of(pipe).values()))
+    return profile if mismatch is None else None
+
+
+def _name_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> str:
+    """A name for the model with its weights and adapters, the scheduler and the settings that schedules depend on."""
+    models = [model_of(transformer) for transformer in transformers_of(pipe).values()]
+    key: dict[str, Any] = {
+        "models": [
+            {"config": dict(model.config), "adapters": model.adapters, "weights": [round(x, 2) for x in model.weights]}
+            for model in models
+        ],
+        "scheduler": [type(pipe.scheduler).__name__, {k: str(v) for k, v in pipe.scheduler.config.items()}],
+        "settings": [settings.steps, settings.flow_shift, settings.guidance_scale, settings.guidance_scale_2],
+    }
+    return f"{models[0].class_name.lower()}-{hash_of(key)[:16]}"

@@ -1,0 +1,143 @@
+"""Plan profiles from the samples of a calibration, as they come."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from diffusers import DiffusionPipeline
+
+from galaxydit.calibration.build_profile import WARMUP, build_profile, shares_of_blocks
+from galaxydit.calibration.full_precision import is_rounded
+from galaxydit.calibration.parts import Sample
+from galaxydit.calibration.perturbation import propagation_of
+from galaxydit.calibration.rank import Ranking, rank_proxies
+from galaxydit.calibration.recording import Array, Recording, estimated_rounding, ratios_of_distances
+from galaxydit.calibration.schedule_error import Order, ScheduleError
+from galaxydit.calibration.search import FullSteps, balanced, best_schedules
+from galaxydit.families import transformers_of
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.policies.budget import full_step_count
+from galaxydit.profiles.conditions import dtype_of
+from galaxydit.profiles.evidence import ErrorPropagation, Recorded
+from galaxydit.profiles.schema import Profile
+from galaxydit.runtime.step import draws_noise
+
+MOVED_DB = 0.1  # error over the least, on all samples, that schedules without the newest sample may have
+USUAL_DB = 6.0  # the largest error over the least of schedules from other samples, on four to eight of wan-tiny
+MUCH_WORSE = 2.0  # times this error is an error that shows another kind of trajectory
+
+
+@dataclass
+class Planner:
+    """Plans profiles of `pipe` for `settings`; `timing` is that of `Parts.timing`.
+
+    `check` fills the last four: proxy distances of videos, divided by those of recordings; the latent shape of the
+    videos; and errors of schedules over the least, on a plain video and on the recordings, in dB.
+    """
+
+    pipe: DiffusionPipeline
+    settings: GenerationSettings
+    seed: int
+    speedups: Sequence[float]
+    name: str
+    timing: Mapping[str, Any]
+    proxy_costs: Mapping[str, float]
+    ratios: Mapping[str, Array] = field(default_factory=dict)
+    full_shape: tuple[int, ...] = ()
+    excess_db: float | None = None
+    usual_db: float = USUAL_DB
+
+    def profile(self, samples: Sequence[Sample]) -> Profile:
+        first = samples[0].recording
+        dtype = "float32" if is_rounded(self.pipe) else dtype_of(next(iter(transformers_of(self.pipe).values())))
+        return build_profile(
+            self.pipe,
+            self.recordings(samples),
+            self.settings,
+            seed=self.seed,
+            speedups=self.speedups,
+            propagation=_propagation(samples),
+            name=self.name,
+            ranking=self.ranking(samples),
+            device=self.timing["device"],
+            versions=self.timing["versions"],
+            full_shape=self.full_shape,
+            recorded=Recorded(first.latent_shape, dtype, self.excess_db),
+        )
+
+    def ranking(self, samples: Sequence[Sample]) -> Ranking:
+        costs = self.proxy_costs or shares_of_blocks(self.pipe)
+        return rank_proxies([sample.recording for sample in samples], costs)
+
+    def recordings(self, samples: Sequence[Sample]) -> tuple[Recording, ...]:
+        """The recordings, with the rounding of the first one and the proxy distances of the videos."""
+        rounding = samples[0].recording.rounding
+        return tuple(replace(sample.recording.scaled(self.ratios), rounding=rounding) for sample in samples)
+
+    def check(self, samples: Sequence[Sample], full: Recording) -> None:
+        """Compare a plain video with recordings of its rounding.
+
+        Their schedules agree if they are not much worse on the video than those of the other recordings on each one.
+        """
+        first = samples[0].recording
+        if first.rounding and samples[0].own is None:
+            full = full.without_rounding(estimated_rounding(full)).rounded
+        self.full_shape, self.ratios = full.latent_shape, ratios_of_distances(full, first)
+        rounded, growth = [recording.rounded for recording in self.recordings(samples)], _propagation(samples)
+        self.excess_db = max(0.0, self._excess(rounded, growth, [full], growth))
+        others = [(rounded[:index] + rounded[index + 1 :], [rounded[index]]) for index in range(len(rounded))]
+        self.usual_db = max((self._excess(left, growth, one, growth) for left, one in others if left), default=USUAL_DB)
+
+    @property
+    def agrees(self) -> bool:
+        return (self.excess_db or 0.0) <= MUCH_WORSE * self.usual_db
+
+    @property
+    def finding(self) -> str:
+        word = "serve" if self.agrees else "do not serve"
+        return (
+            f"the recordings {word} for videos of full size: on one plain video their schedules have up to "
+            f"{self.excess_db or 0.0:.1f} dB more error than the best for this video, on each recording those of the "
+            f"others up to {self.usual_db:.1f} dB"
+        )
+
+    def stands(self, samples: Sequence[Sample]) -> bool:
+        """Whether the schedules planned without the last sample are as good as the best on all samples."""
+        recordings, before = self.recordings(samples), samples[:-1]
+        planned = recordings[:-1], _propagation(before)
+        return self._excess(*planned, recordings, _propagation(samples)) <= MOVED_DB
+
+    def _excess(
+        self,
+        planned: Sequence[Recording],
+        growth: ErrorPropagation,
+        measured: Sequence[Recording],
+        growth_of_measured: ErrorPropagation,
+    ) -> float:
+        """The largest error, over the speedups, of schedules from `planned` on `measured`, over the least, in dB."""
+        corrects = not draws_noise(self.pipe.scheduler)
+        order: Order = 1 if corrects else 0
+        counts = sorted({full_step_count(planned[0].steps, speedup) for speedup in self.speedups})
+
+        def schedules_of(recordings: Sequence[Recording], growth: ErrorPropagation) -> dict[int, FullSteps]:
+            model = balanced(ScheduleError(recordings, corrects), growth, counts, warmup=WARMUP, order=order)
+            found = best_schedules(model, max(counts), growth, warmup=WARMUP, order=order)
+            return {count: found[count][0] for count in counts if count in found}
+
+        model, growth_then = ScheduleError(measured, corrects), growth_of_measured
+        tried, best = schedules_of(planned, growth), schedules_of(measured, growth_then)
+        return max(
+            _decibels(model, tried[count], growth_then, order) - _decibels(model, best[count], growth_then, order)
+            for count in best.keys() & tried.keys()
+        )
+
+
+def _decibels(model: ScheduleError, schedule: FullSteps, growth: ErrorPropagation, order: Order) -> float:
+    """The mean over the recordings of the error of the final latent, in dB."""
+    errors = model.final_error(schedule, growth, order=order, coherence=0.0)
+    return float(10 * np.log10(np.maximum(errors, 1e-30)).mean())
+
+
+def _propagation(samples: Sequence[Sample]) -> ErrorPropagation:
+    return propagation_of([row for sample in samples for row in sample.perturbations])

@@ -1,0 +1,54 @@
+"""Stages of a calibration, what they cost, and which of them fit into a budget."""
+
+import pytest
+
+from galaxydit.calibration.budget import DEFAULT, FULL, Budget, Costs, read_budget, within
+from galaxydit.errors import GalaxyDiTError
+
+SPEEDUPS = (2.0, 3.0, 4.0)
+# Measured on one H100 (seconds of a call in bfloat16 at full size, of a small one in TF32), two calls a step.
+WAN_14B = Costs(50, 2 * 12.54, 2 * 0.303, joules=17000.0, small_joules=200.0, bytes=29_500_000_000)
+WAN_1_3B = Costs(50, 2 * 0.638, 2 * 0.070)
+
+
+def test_the_default_costs_less_than_two_videos_of_the_14b_and_four_of_the_1_3b() -> None:
+    for costs, most in ((WAN_14B, 0.8), (WAN_1_3B, 3.0)):
+        recordings = costs.videos(DEFAULT, DEFAULT.samples[1], SPEEDUPS) - 1
+        assert recordings <= most
+    assert WAN_14B.videos(FULL, FULL.samples[1], SPEEDUPS) > 20
+
+
+def test_the_forecast_names_videos_time_energy_memory_and_what_verification_adds() -> None:
+    text = WAN_14B.describe(DEFAULT, SPEEDUPS)
+    for part in ("1.3 to 1.6 plain videos: ", "min", "kJ", "29.5 GB of GPU memory", "--budget full verifies it for"):
+        assert part in text
+    assert "kJ" not in WAN_1_3B.describe(DEFAULT, SPEEDUPS)
+    assert "--budget" not in WAN_14B.describe(FULL, SPEEDUPS)
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (0.05, Budget((1, 1), check=False)),  # less than one sample of the 14B
+        (0.3, Budget((4, 4), check=False)),
+        (1.1, Budget((1, 1), check=True)),
+        (2.0, DEFAULT),
+        (6.0, Budget((4, 8), True, 0, 2)),
+        (1000.0, Budget((4, 8), True, 8, 8)),
+        ("2h", Budget((4, 8), True, 0, 1)),  # 5.7 videos
+    ],
+)
+def test_what_fits_is_done_first_samples_then_the_check_then_verification_then_the_choice(
+    limit: float | str, expected: Budget
+) -> None:
+    found = within(limit, WAN_14B, SPEEDUPS)
+    assert found == expected
+    spent = WAN_14B.videos(found, found.samples[1], SPEEDUPS)
+    assert found.samples == (1, 1) or spent <= (5.75 if isinstance(limit, str) else limit)
+
+
+def test_a_budget_is_videos_hours_or_a_word() -> None:
+    assert [read_budget(text) for text in ("", "full", "4", "0.5", "2h")] == [DEFAULT, FULL, 4.0, 0.5, "2h"]
+    for text in ("much", "-1", "0", "0h", "h", "nan"):
+        with pytest.raises(GalaxyDiTError, match="--budget="):
+            read_budget(text)
