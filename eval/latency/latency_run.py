@@ -110,8 +110,8 @@ class LatencyRun:
         for row in rows:
             fraction = row["compute_fraction"]
             if fraction is not None:
-                name = product_name(self.device)
-                row |= predicted_denoising(name, self.settings.model, size, self.forced.steps, fraction)
+                name, is_compiled = product_name(self.device), row["compiled"]
+                row |= predicted_denoising(name, self.settings.model, size, self.forced.steps, fraction, is_compiled)
         return rows
 
     def _write(self, out: Path, finished: bool) -> dict[str, Any]:
