@@ -22,9 +22,10 @@ class _Settings:
     scheduler: type
     configuration: str
     inference_steps: int
-    values: tuple[tuple[str, torch.dtype, tuple[float, ...]], ...]  # of "timesteps" and "sigmas"
+    levels: tuple[float, ...]  # sigmas, which a pipeline may have chosen; timesteps of a scheduler without sigmas
     first: int
     arguments: Mapping[str, Any] = field(compare=False)
+    tensors: Mapping[str, torch.Tensor] = field(compare=False)  # "timesteps" and "sigmas"
 
     @classmethod
     def of(cls, scheduler: Any, first: int) -> "_Settings":
@@ -33,15 +34,15 @@ class _Settings:
         if "use_dynamic_shifting" in config:
             config["use_dynamic_shifting"] = False  # set_timesteps would need `mu`, and its timesteps are replaced
         tensors = {name: getattr(scheduler, name) for name in ("timesteps", "sigmas") if hasattr(scheduler, name)}
-        values = tuple((name, tensor.dtype, tuple(values_of(tensor))) for name, tensor in tensors.items())
-        return cls(type(scheduler), repr(config), scheduler.num_inference_steps, values, first, config)
+        levels = tuple(values_of(tensors["sigmas" if "sigmas" in tensors else "timesteps"]))
+        return cls(type(scheduler), repr(config), scheduler.num_inference_steps, levels, first, config, tensors)
 
     def fresh(self) -> Any:
         """A scheduler of the same class and configuration at the same timesteps, before the step `first`."""
         fresh = self.scheduler(**self.arguments)
         fresh.set_timesteps(self.inference_steps)
-        for name, dtype, values in self.values:  # a pipeline may have chosen its own
-            setattr(fresh, name, torch.tensor(values, dtype=dtype))
+        for name, tensor in self.tensors.items():
+            setattr(fresh, name, tensor.cpu())
         if hasattr(fresh, "set_begin_index"):
             fresh.set_begin_index(self.first)
         fresh.is_scale_input_called = True  # else some schedulers warn at every step
