@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.fit import points_of
 from galaxydit.calibration.recording import LAGS
+from galaxydit.pipelines.disturbance import DISTURBED
 from galaxydit.request import PROXY, SCHEDULE
 
 BLUE, ORANGE, GREY = "#2563a8", "#d9731a", "#8a8a8a"
@@ -200,7 +201,8 @@ def draw_budget(calibration: Calibration, figure: Figure) -> None:
     if evidence.seconds is not None:
         second.plot(speedups, evidence.seconds.predicted_speedup, "--", color=GREY, label="seconds, predicted")
         if evidence.seconds.measured_speedup:
-            second.plot(speedups, evidence.seconds.measured_speedup, "x", color=GREY, label="seconds, measured")
+            label = f"seconds, measured{DISTURBED if evidence.seconds.disturbance else ''}"
+            second.plot(speedups, evidence.seconds.measured_speedup, "x", color=GREY, label=label)
     second.set(xlabel="requested speedup", ylabel="denoise speedup measured")
     second.legend()
 
