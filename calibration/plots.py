@@ -23,6 +23,7 @@ from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.fit import points_of
 from galaxydit.calibration.recording import LAGS
 from galaxydit.calibration.thresholds import planned_steps
+from galaxydit.pipelines.disturbance import DISTURBED
 from galaxydit.request import PROXY, SCHEDULE
 
 Draw = Callable[[Calibration, Figure], None]
@@ -219,7 +220,8 @@ def draw_budget(calibration: Calibration, figure: Figure) -> None:
     if evidence.seconds is not None:
         second.plot(speedups, evidence.seconds.predicted_speedup, "--", color=GREY, label="seconds, predicted")
         if evidence.seconds.measured_speedup:
-            second.plot(speedups, evidence.seconds.measured_speedup, "x", color=GREY, label="seconds, measured")
+            label = f"seconds, measured{DISTURBED if evidence.seconds.disturbance else ''}"
+            second.plot(speedups, evidence.seconds.measured_speedup, "x", color=GREY, label=label)
     second.set(xlabel="requested speedup", ylabel="denoise speedup measured")
     second.legend()
 

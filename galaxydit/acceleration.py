@@ -11,6 +11,7 @@ from torch import nn
 
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.description import refuse_unworkable
+from galaxydit.energy_counter import meter_of
 from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_choice, check_count, refusal
 from galaxydit.families import family_of, transformers_of, unwrap_compiled
 from galaxydit.other_caches import forward_of_another
@@ -192,6 +193,7 @@ class Acceleration:
             refuse_unworkable(name, transformer, families[name], config)
         self._pipe, self._transformers = pipe, transformers
         source = Source(pipe, next(iter(transformers.values())), scheduler)
+        meter_of(source.device)  # opened now, because that takes seconds, which would count in a generation
         schedule = config.policy.schedule if isinstance(config.policy, ProxyThreshold) else config.policy
         short_in_full = isinstance(schedule, Schedule) and schedule.fewest_steps > 0
         compared = None if profile is None else partial(notes_and_warnings, profile, short_in_full)

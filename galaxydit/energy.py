@@ -1,27 +1,14 @@
-"""Joules of the devices that compute a video, read from the devices' own counters by zeus (extra "energy").
+"""Joules of one generation: the readings of its device's energy counter, and what is known from them."""
 
-A GPU's counter runs on, so the joules of a window of time are the difference of two readings. Other work on the device
-counts, too; a measurement says so if such work is known. "Without a counter" means that `meter_of` gives no meter. The
-owner of a reading is the accelerated pipeline that took the reading.
-"""
-
-import logging
 import math
-import threading
-import warnings
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
 from torch import distributed
 
-logger = logging.getLogger(__name__)
-INSTALL = "zeus is not installed: pip install 'galaxydit[energy]'"
-SHARED_PROCESS = "another process uses the device, so its joules count too"
-SHARED_GENERATION = "another generation ran on the device at the same time, so its joules count too"
+from galaxydit.energy_counter import Reading, difference, note_between, read
 
 
 @dataclass(frozen=True)
@@ -31,12 +18,13 @@ class Energy:
     Attributes:
         denoise: joules from the first transformer call to the end of the last one, over all devices and ranks; None
             until the last call has ended.
-        end_to_end: joules of text encoders, denoising and decoding; None where nothing was decoded, and in the report
-            of several ranks, because any of them may decode.
+        end_to_end: joules of text encoders, denoising and decoding; None where nothing was decoded, where a loop other
+            than the pipeline's own decoded it, and, without `galaxydit.pipelines.generate`, in the report of several
+            ranks, because any of them may decode.
         devices: the joules of `denoise` by device ("cuda:0"), or by rank ("rank 0") where several ranks compute one
             video; empty while `denoise` is None.
         note: text on other work whose joules are included, or on a reading that failed; empty if none is known.
-        is_shared: whether another process used a device at the start or the end of the call.
+        is_shared: whether another process used a device at a reading.
     """
 
     denoise: float | None
@@ -44,167 +32,6 @@ class Energy:
     devices: Mapping[str, float]
     note: str = ""
     is_shared: bool = False
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One reading of an energy counter.
-
-    Attributes:
-        joules: since the meter was opened.
-        number: number of this reading, from 1.
-        other_owner: number of the newest reading at which the owner changed (see `Meter.read`). If it rises between two
-            readings of one owner, another owner used the device in between.
-        other_processes: whether another process was using the device.
-        failed: number of the newest reading that failed, perhaps this one; 0 if none has.
-        failure: text of that failure; empty if none has.
-    """
-
-    joules: float
-    number: int
-    other_owner: int
-    other_processes: bool
-    failed: int = 0
-    failure: str = ""
-
-
-class Meter:
-    """The counter of one device, read through windows of zeus. Windows follow each other without a gap.
-
-    `monitor` is a `zeus.monitor.ZeusMonitor` of the device, and `name` the name of the device.
-    """
-
-    WINDOW = "galaxydit"
-
-    def __init__(self, monitor: Any, name: str) -> None:
-        self.name = name
-        self._monitor = monitor
-        self._lock = threading.Lock()
-        self._joules, self._number, self._other_owner = 0.0, 0, 0
-        self._owner: object = None
-        self._failed, self._failure = 0, ""
-        self._begin()
-
-    def read(self, owner: object = None) -> Reading:
-        """The joules since the meter was opened. The caller synchronises the device first. Never raises: a reading that
-        fails says so (`Reading.failed`).
-
-        `owner` identifies the accelerated pipeline that reads; None names no owner. If readings of two owners
-        alternate, both used the device at once, and `Reading.other_owner` rises.
-        """
-        with self._lock:
-            self._number += 1
-            is_shared = False
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # zeus warns of windows below the counter's period, which read 0
-                    window = self._monitor.end_window(self.WINDOW, sync_execution=False)
-                self._begin()
-                self._joules += window.total_energy + sum((window.cpu_energy or {}).values())
-                is_shared = self._is_shared()
-            except Exception as error:  # whatever zeus, NVML and RAPL raise: the video does not depend on its joules
-                text = _unreadable(self.name, error)
-                if text != self._failure:
-                    logger.warning("joules are missing: %s", text)
-                self._failed, self._failure = self._number, text
-                with suppress(Exception):
-                    self._begin()
-            if owner is not None and owner != self._owner:
-                self._owner, self._other_owner = owner, self._number
-            return Reading(self._joules, self._number, self._other_owner, is_shared, self._failed, self._failure)
-
-    def _begin(self) -> None:
-        self._monitor.begin_window(self.WINDOW, sync_execution=False, restart=True)
-
-    def _is_shared(self) -> bool:
-        """Whether the driver lists more than one process that computes on the device. The processes are counted, not
-        compared with the id of this process, because process ids differ between containers.
-        """
-        handles = [getattr(self._monitor.gpus.gpus[index], "handle", None) for index in self._monitor.gpu_indices]
-        if not handles or None in handles:
-            return False
-        import pynvml
-
-        with suppress(pynvml.NVMLError):
-            return any(len(pynvml.nvmlDeviceGetComputeRunningProcesses(handle)) > 1 for handle in handles)
-        return False
-
-
-def meter_of(device: torch.device, *, cpu: bool = False) -> Meter | str:
-    """The meter of a device, or the reason why there is none.
-
-    `cpu` allows a meter of a CPU `device` (RAPL); without it, there is none. For RAPL, zeus starts a process that
-    imports the main module again, which the commands support, but perhaps not the scripts of users.
-    """
-    if device == torch.device("cuda"):
-        device = torch.device("cuda", torch.cuda.current_device())
-    return _meter(str(device), cpu)
-
-
-@cache
-def _meter(device: str, cpu: bool) -> Meter | str:
-    meter = _open(torch.device(device), cpu)
-    if isinstance(meter, str):
-        logger.info("no joules are measured: %s", meter)
-    return meter
-
-
-def _open(device: torch.device, cpu: bool) -> Meter | str:
-    if device.type not in ("cuda", "cpu"):
-        return f"no counter is read for {device.type}"
-    if device.type == "cpu" and not cpu:
-        return "the CPU's counter is read by commands alone"
-    try:
-        from zeus.device import get_cpus, get_gpus
-        from zeus.device.cpu.common import ZeusCPUInitError, ZeusCPUNoPermissionError
-        from zeus.monitor import ZeusMonitor
-    except ImportError:
-        return INSTALL
-    try:
-        if device.type == "cpu":
-            get_cpus()  # raises the errors that ZeusMonitor would pass over
-            return Meter(ZeusMonitor(gpu_indices=[]), "cpu")
-        index = device.index or 0
-        if not get_gpus().supports_get_total_energy_consumption(index):
-            return f"{device} has no energy counter, which NVIDIA's GPUs have from Volta on"
-        return Meter(ZeusMonitor(gpu_indices=[index], cpu_indices=[]), str(device))
-    except ZeusCPUNoPermissionError:
-        return "the CPU's RAPL counter may only be read by root"
-    except ZeusCPUInitError:
-        return "the machine shows no RAPL counter of its CPU (/sys/class/powercap/intel-rapl)"
-    except Exception as error:  # whatever zeus, NVML and RAPL raise
-        return _unreadable(str(device), error)
-
-
-def _unreadable(device: str, error: Exception) -> str:
-    return " ".join(f"the counter of {device} cannot be read: {type(error).__name__}: {error}".split())
-
-
-def read(device: torch.device, owner: object = None, *, cpu: bool = False) -> Reading | None:
-    """The reading of a device's counter now; None without a counter.
-
-    `owner` identifies the accelerated pipeline that reads (`Meter.read`); `cpu` allows a CPU's counter (`meter_of`).
-    """
-    meter = meter_of(device, cpu=cpu)
-    return meter.read(owner) if isinstance(meter, Meter) else None
-
-
-def difference(before: Reading | None, after: Reading | None) -> float | None:
-    """Joules between two readings; nan if a reading from the first to the last failed, None without a counter."""
-    if before is None or after is None:
-        return None
-    return math.nan if after.failed >= before.number else after.joules - before.joules
-
-
-def note_between(before: Reading, after: Reading) -> str:
-    """Text on a failed reading or on other work on the device between two readings of one accelerated pipeline; empty
-    if none is known.
-    """
-    if after.failed >= before.number:
-        return after.failure
-    if after.other_owner > before.number:
-        return SHARED_GENERATION
-    return SHARED_PROCESS if before.other_processes or after.other_processes else ""
 
 
 def by_rank(group: Any | None, joules: float | None, device: torch.device) -> dict[str, float] | None:
@@ -224,89 +51,79 @@ def by_rank(group: Any | None, joules: float | None, device: torch.device) -> di
     return None if any(value != value for value in values) else {f"rank {n}": joules for n, joules in enumerate(values)}
 
 
-def energy_between(
-    before: Reading | None,
-    first: Reading | None,
-    last: Reading | None,
-    after: Reading | None,
-    device: torch.device,
-    group: Any | None,
-) -> Energy | None:
-    """The joules of one call of a pipeline; None without a counter. Each rank of the group has to call this function.
-
-    `before` and `after` are the readings at the start and the end of the pipeline's call, `first` and `last` those at
-    the start of its first transformer call and at the end of its last step. `group` is the process group that shares
-    the video; None without such a group.
-    """
-    devices, whole = by_rank(group, difference(first, last), device), by_rank(group, difference(before, after), device)
-    if before is None or after is None:
-        return None
-    if devices is None or whole is None:
-        return Energy(None, None, {}, after.failure) if after.failed >= before.number else None
-    shared = before.other_processes or after.other_processes
-    return Energy(sum(devices.values()), sum(whole.values()), devices, SHARED_PROCESS if shared else "", shared)
-
-
 @dataclass
 class EnergyWindow:
-    """The readings of one generation.
+    """The readings of one generation; each is None until it is taken, and without a counter (`meter_of`).
 
     Attributes:
         device: the device that computes the transformer.
-        owner: identifies the accelerated pipeline, see `Meter.read`.
-        text: joules of the text encoders before the first transformer call; nan if a reading failed, None or 0 without
-            a counter.
-        started: reading at the first transformer call; None without a counter.
-        decoded: reading after the newest decoding; None before the first decoding and without a counter.
-        devices: joules of denoising, by device or rank; None before the end of denoising and without a counter.
-        note: text on other work on the device or a failed reading since `started`; empty if none is known.
-        is_distributed: whether several ranks compute the video.
+        owner: identifies the pipeline, see `Meter.read`.
+        reads_cpu: whether a CPU's counter is read, see `meter_of`.
+        text: joules of the text encoders before the first reading; nan if a reading failed.
+        before, after: readings around the pipeline's whole call; `before` is None where only `text` is known.
+        first, last: readings at the first transformer call and after the last step.
+        devices: joules of denoising, by device or rank; None until `last` and where the joules of a rank are unknown.
+        whole: joules from end to end, over all ranks; None where unknown.
+        paused: seconds that readings took between the first transformer call and the end of decoding.
     """
 
     device: torch.device
-    owner: object
-    text: float | None
-    started: Reading | None
-    decoded: Reading | None = None
+    owner: object = None
+    reads_cpu: bool = False
+    text: float = 0.0
+    before: Reading | None = None
+    first: Reading | None = None
+    last: Reading | None = None
+    after: Reading | None = None
     devices: dict[str, float] | None = None
-    note: str = ""
-    is_distributed: bool = False
+    whole: float | None = None
+    paused: float = 0.0
 
     @classmethod
-    def begin(cls, device: torch.device, owner: object, text: float | None) -> "EnergyWindow":
+    def begin(cls, device: torch.device, owner: object, text: float) -> "EnergyWindow":
         """The window of a generation whose first transformer call starts now. `text`: joules of its text encoders."""
-        return cls(device, owner, text, read(device, owner))
+        return cls(device, owner, text=text, first=read(device, owner))
+
+    def read(self) -> Reading | None:
+        """A reading now; None without a counter. The caller synchronises the device first."""
+        return read(self.device, self.owner, cpu=self.reads_cpu)
+
+    def read_last(self) -> None:
+        self.last = self.read()
+        self.paused += 0.0 if self.last is None else self.last.seconds
 
     def end_denoising(self, group: Any | None) -> None:
-        """Read the counter at the end of denoising. Call this after the last transformer call, once the device has
-        finished, on each rank of the process `group` that shares the video (None without such a group).
-        """
-        now = read(self.device, self.owner)
-        self.devices = by_rank(group, difference(self.started, now), self.device)
-        self.is_distributed = group is not None
-        self._note(now)
+        """Take the reading `last`, and compute `devices`. Each rank of the process `group` has to call this."""
+        self.read_last()
+        self.share(group)
 
     def end_decoding(self) -> None:
-        """Read the counter after a part of the video was decoded. Call this once the device has finished."""
-        self.decoded = read(self.device, self.owner)
-        self._note(self.decoded)
+        """Take the reading `after`, and compute `whole`; for a video that one process computes."""
+        self.after = self.read()
+        self.share(None)
 
-    def _note(self, now: Reading | None) -> None:
-        if self.started is not None and now is not None:
-            self.note = self.note or note_between(self.started, now)
+    def share(self, group: Any | None) -> None:
+        """Compute `devices` and `whole`. Each rank of the process `group` that shares the video has to call this."""
+        whole = difference(self.before or self.first, self.after)
+        self.devices = by_rank(group, difference(self.first, self.last), self.device)
+        ranks = by_rank(group, None if whole is None else whole + self.text, self.device)
+        self.whole = None if ranks is None else sum(ranks.values())
+
+    @property
+    def _taken(self) -> list[Reading]:
+        return [one for one in (self.before, self.first, self.last, self.after) if one is not None]
+
+    @property
+    def note(self) -> str:
+        """Text on a failed reading or on other work on the device; empty if none is known."""
+        taken = self._taken
+        notes = [taken[0].failure if math.isnan(self.text) else "", *(note_between(taken[0], one) for one in taken)]
+        return next(filter(None, notes), "")
 
     def energy(self) -> Energy | None:
-        """The joules up to the newest reading; None without a counter at the first transformer call.
-
-        `denoise` is None and `devices` empty before the end of denoising, and if the counter of any rank is missing.
-        `end_to_end` is `text` plus the joules from the first transformer call to the newest decoding; None before the
-        first decoding, and if several ranks compute the video.
-        """
-        if self.started is None:
+        """The joules up to the newest reading; None without a counter."""
+        if not self._taken:
             return None
         denoise = None if self.devices is None else sum(self.devices.values())
-        whole = None if self.is_distributed else difference(self.started, self.decoded)
-        whole = None if whole is None else whole + (self.text or 0.0)
-        if whole is not None and math.isnan(whole):
-            return Energy(denoise, None, self.devices or {}, self.note or self.started.failure)
-        return Energy(denoise, whole, self.devices or {}, self.note)
+        is_shared = any(one.other_processes for one in self._taken)
+        return Energy(denoise, self.whole, self.devices or {}, self.note, is_shared)

@@ -14,16 +14,19 @@ from numpy.typing import NDArray
 
 from galaxydit.clock import synchronize
 from galaxydit.context_parallel import token_group
-from galaxydit.energy import Energy, Reading, energy_between, meter_of, read
-from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.energy import Energy, EnergyWindow
+from galaxydit.energy_counter import meter_of
+from galaxydit.errors import refusal
 from galaxydit.families import transformers_of
 from galaxydit.pipelines.disturbance import load_per_core
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
+from galaxydit.pipelines.memory import memory_error
 from galaxydit.pipelines.published_models import own_settings
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sizes import fit_size, resize_videos
 from galaxydit.pipelines.sound import sound_of
 from galaxydit.pipelines.video import Sound
+from galaxydit.runtime.hooks import read_by
 
 FRAME_COUNTS = ("num_frames", "frames", "video_length")  # names that pipelines have for the number of frames
 NO_ARGUMENTS = ("steps", "flow_shift", "fps")  # settings that the call of a pipeline does not take
@@ -92,8 +95,8 @@ def generate(
             such as '{"prompt": "a cat walks", "image": "cat.png"}' (`galaxydit.pipelines.inputs`).
         decode: False returns the latents without frames and saves the time of the decoder.
         on_step: called after each step with the number of finished steps and the number of all steps.
-        cpu_counter: read the CPU's energy counter if the pipeline runs on the CPU (`galaxydit.energy.meter_of`); the
-            counter of a GPU is always read.
+        cpu_counter: read the CPU's energy counter if the pipeline runs on the CPU (`meter_of`); the counter of a GPU is
+            always read.
 
     Raises GalaxyDiTError for a seed outside [0, 2^64), for a setting that the pipeline does not take, for inputs that
     cannot be read, and if the device runs out of memory; ValueError if the pipeline needs other inputs, returns no
@@ -105,10 +108,12 @@ def generate(
     inputs = resize_videos(pipe, inputs, settings)
     if type(seed) is not int or not 0 <= seed < 2**64:
         raise refusal("seed", seed, "a whole number from 0 to 2**64 - 1", "pass for example 0")
-    clock = _DenoiseClock(pipe._execution_device, on_step, cpu_counter)
-    meter_of(clock.device, cpu=cpu_counter)  # opened now, because that takes seconds
-    with _memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift), clock.watching_first_call(pipe):
-        start, before = clock.now(), clock.read()
+    meter_of(pipe._execution_device, cpu=cpu_counter)  # opened now, because that takes seconds
+    readings = EnergyWindow(pipe._execution_device, object(), cpu_counter)
+    clock = _DenoiseClock(readings, on_step)
+    with memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift), clock.watching(pipe):
+        synchronize(readings.device)
+        readings.before, start = readings.read(), time.perf_counter()
         output = pipe(
             **inputs,
             # A CPU generator draws the same noise whatever device the model is on.
@@ -117,24 +122,26 @@ def generate(
             callback_on_step_end=clock.on_step_end,
             **_arguments(pipe, settings),
         )
-        end, after = clock.now(), clock.read()
+        synchronize(readings.device)
+        end, readings.after = time.perf_counter(), readings.read()
     if clock.first_call is None or clock.last_step is None or clock.latents is None:
         raise ValueError(f"{type(pipe).__name__} reported no denoising steps: run it with at least one step")
     if decode and not hasattr(output, "frames"):
         raise ValueError(
             f"{type(pipe).__name__} returned {type(output).__name__}, which holds no video: pass a video pipeline"
         )
-    ranks = token_group(next(iter(transformers_of(pipe).values())))
+    readings.share(token_group(next(iter(transformers_of(pipe).values()))))
+    paused = readings.paused + (0.0 if readings.first is None else readings.first.seconds)
     return GeneratedVideo(
         prompt=prompt,
         seed=seed,
         settings=settings,
         frames=np.asarray(output.frames[0], dtype=np.float32) if decode else np.zeros((0, 0, 0, 3), np.float32),
         latents=clock.latents.detach().float().cpu(),
-        end_to_end_seconds=end - start,
+        end_to_end_seconds=end - start - paused,
         denoise_seconds=clock.last_step - clock.first_call,
         load=load_per_core(),
-        energy=energy_between(before, clock.first_reading, clock.last_reading, after, clock.device, ranks),
+        energy=readings.energy(),
         sound=sound_of(pipe, output) if decode else None,
     )
 
@@ -150,7 +157,7 @@ def generate_batch(
     given = _arguments(pipe, settings)
     if "negative_prompt" in given:
         given["negative_prompt"] = [settings.negative_prompt] * len(prompts)
-    with _memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift):
+    with memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift):
         output = pipe(
             list(prompts),
             generator=[torch.Generator("cpu").manual_seed(seed) for seed in seeds],
@@ -182,71 +189,44 @@ def _arguments(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[st
 class _DenoiseClock:
     """Stores clock and energy readings of the first transformer call and of the end of the last step, and the latents.
 
-    `generate` registers `watching_first_call` and `on_step_end` with the pipeline. Each clock reading (seconds) waits
-    until the device has finished its queued work. After each step the clock calls `on_step`, if given, with the number
-    of finished steps and the number of all steps. A GPU's energy counter is always read, a CPU's with `cpu_counter`.
-    Results are None until they are known; `latents` are those of the newest step.
+    Only these two wait until the device has finished its queued work. After each step the clock calls `on_step`, if
+    given, with the number of finished steps and the number of all steps. Results are None until they are known;
+    `latents` are those of the newest step. An accelerated pipeline takes the energy `readings` for its report.
     """
 
-    device: torch.device
+    readings: EnergyWindow
     on_step: Callable[[int, int], None] | None
-    cpu_counter: bool
     first_call: float | None = None
     last_step: float | None = None
     latents: torch.Tensor | None = None
-    first_reading: Reading | None = None
-    last_reading: Reading | None = None
-
-    def read(self) -> Reading | None:
-        return read(self.device, cpu=self.cpu_counter)
-
-    def now(self) -> float:
-        synchronize(self.device)
-        return time.perf_counter()
 
     @contextmanager
-    def watching_first_call(self, pipe: DiffusionPipeline) -> Iterator[None]:
+    def watching(self, pipe: DiffusionPipeline) -> Iterator[None]:
+        """Context manager within which the first transformer call is noticed."""
+
         def stamp(module: torch.nn.Module, inputs: Any) -> None:
             if self.first_call is None:
-                self.first_call, self.first_reading = self.now(), self.read()
+                synchronize(self.readings.device)
+                self.readings.first, self.first_call = self.readings.read(), time.perf_counter()
 
         with ExitStack() as stack:
-            for name in transformers_of(pipe):
-                stack.callback(getattr(pipe, name).register_forward_pre_hook(stamp).remove)
+            for transformer in transformers_of(pipe).values():
+                stack.callback(transformer.register_forward_pre_hook(stamp).remove)
+                stack.enter_context(read_by(transformer, self.readings))
             yield
 
     def on_step_end(self, pipe: DiffusionPipeline, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
-        self.last_step, self.last_reading = self.now(), self.read()
+        steps = getattr(pipe, "num_timesteps", None) or len(pipe.scheduler.timesteps)
+        is_last = step == steps - 1
+        if is_last:
+            synchronize(self.readings.device)
+        self.last_step = time.perf_counter()
+        if is_last:
+            self.readings.read_last()
         self.latents = tensors["latents"]
         if self.on_step is not None:
-            self.on_step(step + 1, len(pipe.scheduler.timesteps))
+            self.on_step(step + 1, steps)
         return tensors
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that memory ran out. On a CPU, PyTorch raises a plain RuntimeError."""
-    words = ("out of memory", "not enough memory", "can't allocate memory", "Storage size calculation overflowed")
-    return isinstance(error, MemoryError) or any(text in str(error) for text in words)
-
-
-@contextmanager
-def _memory_error(pipe: DiffusionPipeline, settings: GenerationSettings) -> Iterator[None]:
-    """Context manager that turns an out-of-memory error into a GalaxyDiTError with the video's size and the cure.
-
-    After any error, an offloaded model leaves the device, where it would stay beside the models of the next call.
-    """
-    try:
-        yield
-    except Exception as error:
-        pipe.maybe_free_model_hooks()
-        if not is_out_of_memory(error):
-            raise
-        size = f"{settings.width}x{settings.height} pixels, {settings.num_frames} frames"
-        cause = str(error).splitlines()[0][:160]
-        raise GalaxyDiTError(
-            f"{size} do not fit into the memory of {pipe._execution_device} ({cause}); take a smaller "
-            "--height, --width or --frames, or --offload model or sequential (load_pipeline(offload=...) in Python)"
-        ) from error
 
 
 @contextmanager

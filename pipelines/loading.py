@@ -14,8 +14,8 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
 from galaxydit.errors import GalaxyDiTError, check_choice, refusal
-from galaxydit.pipelines.generate import is_out_of_memory
 from galaxydit.pipelines.interrupts import heeding_interrupts
+from galaxydit.pipelines.memory import is_out_of_memory
 from galaxydit.pipelines.model_names import INDEX, local_folder
 from galaxydit.pipelines.published_models import CHECKPOINTS
 from galaxydit.pipelines.settings import Offload

@@ -10,6 +10,7 @@ from scipy.optimize import isotonic_regression
 
 from galaxydit.eval.compare.comparison import Comparison
 from galaxydit.eval.compare.methods.galaxydit_methods import SHIPPED
+from galaxydit.pipelines.disturbance import DISTURBED
 
 GROUPS = {"control": "#7f7f7f", "this project": "#d62728", "GalaxyDiT": "#ff7f0e"}
 OTHERS = ("#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#17becf", "#bcbd22", "#e377c2", "#393b79", "#637939", "#843c39")
@@ -25,7 +26,8 @@ def plot_pareto(comparison: Comparison, path: Path) -> None:
     panels = figure.subplots(1, 2, sharey=True)
     sources = {contender.method.name: contender.method.source for contender in comparison.contenders}
     colours = colours_of(sources)
-    fields = (("by compute", "compute_speedup"), ("by seconds of denoising", "denoise_speedup"))
+    disturbed = DISTURBED if any(row.disturbance for row in comparison.rows) else ""
+    fields = (("by compute", "compute_speedup"), (f"by seconds of denoising{disturbed}", "denoise_speedup"))
     for axes, (title, field) in zip(panels, fields, strict=True):
         ends = {}
         for name, colour in colours.items():

@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 
+THREAD_TIME = "thread time"  # of one thread, which other processes do not lengthen
+
 
 def clock_name(device: torch.device) -> str:
     """Name of the clock: "CUDA events" on a GPU; on a CPU "thread time" with one thread, else "wall clock"."""
     if device.type == "cuda":
         return "CUDA events"
-    return "thread time" if torch.get_num_threads() == 1 else "wall clock"  # which other processes lengthen
+    return THREAD_TIME if torch.get_num_threads() == 1 else "wall clock"  # which other processes lengthen
 
 
 class StepClock:

@@ -31,6 +31,7 @@ class Samples:
     syncs_per_step: float | None = None  # of host and device, up to the first full step after a reused one
     peak_bytes: int | None = None  # weights included
     bytes_held: int | None = None  # between calls
+    load: float | None = None  # `load_per_core` after the last trajectory; None where the clock leaves it out
     note: str | None = None  # error of a failed method
 
 
@@ -85,13 +86,11 @@ def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
 
 def _disturbance(samples: Sequence[Samples]) -> str:
     whole = next((sample.blocks for sample in samples if sample.method == "plain"), 0)
-    return disturbance(
-        [
-            Timed(PLAIN if each.method == "plain" else each.method, seconds, each.blocks / whole if whole else None)
-            for each in samples
-            for seconds in each.whole_seconds
-        ]
-    )
+    timed = []
+    for each in samples:
+        way, fraction = PLAIN if each.method == "plain" else each.method, each.blocks / whole if whole else None
+        timed += [Timed(way, seconds, fraction, each.load) for seconds in each.whole_seconds]
+    return disturbance(timed)
 
 
 def load(path: Path) -> dict[str, Any]:

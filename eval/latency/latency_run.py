@@ -18,7 +18,7 @@ import torch
 
 from galaxydit import __version__
 from galaxydit.eval.cost.cost_rows import predicted_denoising
-from galaxydit.eval.latency.device_clock import clock_name, product_name
+from galaxydit.eval.latency.device_clock import THREAD_TIME, clock_name, product_name
 from galaxydit.eval.latency.latency_rows import FORMAT, KIND, Samples, rows_from
 from galaxydit.eval.latency.latency_settings import (
     INSTALLED,
@@ -32,6 +32,7 @@ from galaxydit.eval.latency.latency_table import label
 from galaxydit.eval.latency.random_models import Inputs, build_inputs, build_transformer
 from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
 from galaxydit.files import write_json
+from galaxydit.pipelines.disturbance import load_per_core
 
 logger = logging.getLogger(__name__)
 MODES = {"eager": (False,), "compiled": (True,), "both": (False, True)}
@@ -97,6 +98,8 @@ class LatencyRun:
             (sample.full_ms if step in full else sample.reused_ms).append(milliseconds)
         sample.whole_seconds.append(sum(timing.milliseconds) / 1000)
         sample.joules += [] if timing.joules is None or math.isnan(timing.joules) else [timing.joules]
+        if clock_name(self.device) != THREAD_TIME:
+            sample.load = load_per_core()
         sample.peak_bytes, sample.bytes_held = timing.peak_bytes, timing.bytes_held
 
     def _build(self, method: str, compiled: bool, inputs: Inputs | None = None) -> TimedTrajectory:
@@ -110,8 +113,8 @@ class LatencyRun:
         for row in rows:
             fraction = row["compute_fraction"]
             if fraction is not None:
-                name = product_name(self.device)
-                row |= predicted_denoising(name, self.settings.model, size, self.forced.steps, fraction)
+                name, is_compiled = product_name(self.device), row["compiled"]
+                row |= predicted_denoising(name, self.settings.model, size, self.forced.steps, fraction, is_compiled)
         return rows
 
     def _write(self, out: Path, finished: bool) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def columns_of(rows: Sequence[Mapping[str, Any]], *, quartiles: bool) -> dict[st
     columns = {"method": [label(row["method"], row["compiled"]) for row in rows]}
     for heading, (field, unit, form) in COLUMNS.items():
         cells = [_cell(row.get(field), unit, form, quartiles) for row in rows]
-        if field == "speedup":
+        if field in ("speedup", "efficiency"):
             cells = [marked(cell, row.get("disturbance", "")) for cell, row in zip(cells, rows, strict=True)]
         if any(cells) and (quartiles or heading not in LEFT_OUT):
             columns[heading] = cells

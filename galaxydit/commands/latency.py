@@ -45,7 +45,7 @@ def latency(
         import torch
 
         from galaxydit.eval.latency.latency_run import LatencyRun
-        from galaxydit.pipelines.generate import is_out_of_memory
+        from galaxydit.pipelines.memory import is_out_of_memory
 
     run = LatencyRun(settings)
     device = str(run.device)

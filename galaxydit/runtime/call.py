@@ -36,7 +36,8 @@ class Call:
         info: step, number of steps and noise level.
         latent: the transformer's `hidden_states`.
         samples: indices of the samples with decisions of their own; (0,) where one decision serves the batch.
-        conditional_half: whether distances are measured only on the second half of the batch, the conditional branch.
+        conditional_half: whether distances are measured only on the second half of the batch, the conditional branch; a
+            boolean on the device, or None for no.
         is_divisible: whether some samples can be computed without the others.
         is_guided: whether the pipeline says that it guides this step; None where it does not say.
         mix: what to convert an output to a clean prediction by; None unless the scheduler draws noise.
@@ -67,7 +68,7 @@ class Call:
     info: StepInfo
     latent: Tensor
     samples: tuple[int, ...] = (0,)
-    conditional_half: bool = False
+    conditional_half: Tensor | None = None
     is_divisible: bool = True
     is_guided: bool | None = None
     mix: Mix | None = None

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -42,6 +42,7 @@ class Generation:
     timesteps: Tensor | None
     text_seconds: float
     names_branches: bool
+    energy: EnergyWindow
     noise: Noise = Noise.UNKNOWN
     reuses_clean: bool = True
     cannot_reuse: str = ""
@@ -57,10 +58,9 @@ class Generation:
     calls: list[CallRecord] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     bytes_held: int = 0
-    denoise_started: float = field(default_factory=time.perf_counter)
+    denoise_started: float = field(default_factory=lambda: time.perf_counter())
     denoise_ended: float | None = None
     decoded_at: float | None = None
-    energy: EnergyWindow | None = None
     thread: int = field(default_factory=threading.get_ident)
     finished: bool = False
 
@@ -70,6 +70,7 @@ class Generation:
         return 0 if self.noise is Noise.DRAWN else self.config.order
 
     def report(self) -> Report:
+        energy = self.energy.energy()
         return Report(
             config=self.config,
             steps=self.steps,
@@ -80,7 +81,7 @@ class Generation:
             end_to_end_seconds=(
                 None if self.decoded_at is None else self.text_seconds + self.decoded_at - self.denoise_started
             ),
-            energy_joules=None if self.energy is None else self.energy.energy(),
+            energy_joules=energy and replace(energy, end_to_end=energy.end_to_end if self.decoded_at else None),
             goal=self.goal,
         )
 

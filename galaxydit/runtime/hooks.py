@@ -2,17 +2,19 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
 from torch import nn
 
+from galaxydit.energy import EnergyWindow
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import blocks_of, unwrap_compiled
 from galaxydit.other_caches import forward_of_another, refuse_other_caches
 from galaxydit.runtime.engine import Engine
-from galaxydit.runtime.registration import HookSet, PluginHook
+from galaxydit.runtime.registration import HookSet, PluginHook, hook_of
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
@@ -85,6 +87,22 @@ class RootHook(PluginHook):
         self.contexts.reset()
         self.engine.end_generation()
         return module
+
+
+@contextmanager
+def read_by(transformer: nn.Module, readings: EnergyWindow) -> Iterator[None]:
+    """Context manager within which an acceleration of this transformer reports the caller's energy `readings`, and
+    takes none of its own.
+    """
+    hook = hook_of(transformer)
+    session = hook.engine.session if isinstance(hook, RootHook) else None
+    if session is not None:
+        session.readings = readings
+    try:
+        yield
+    finally:
+        if session is not None:
+            session.readings = None
 
 
 class PlacedHook(PluginHook):

@@ -3,6 +3,7 @@ Several output tensors are packed: flattened and joined to one tensor.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -14,10 +15,12 @@ from galaxydit.extrapolation import CachedStep, correction, missed, predict, rem
 from galaxydit.proxies import relative_l2
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.clean import from_clean, to_clean
+from galaxydit.runtime.host_copy import HostCopy
 from galaxydit.runtime.outputs import pack, tensors_of, unpack
 from galaxydit.runtime.samples import join_samples
 from galaxydit.runtime.session import Session
 from galaxydit.runtime.step import Noise
+from galaxydit.runtime.trajectory import TransformerState
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 # The slope has failed where order 1 errs so many times as much as order 0 (root mean square); it is not followed after
@@ -69,20 +72,34 @@ class OutputReuse:
     @beside_the_model
     def follows_slope(self, call: Call, sample: int) -> bool:
         """Whether predictions follow the slope: it failed at less than `FAILURES` of the last `AMONG` full steps of
-        each branch in the scope. The host waits once for the errors of a full step.
+        each branch in the scope. The host waits for the errors of the newest full step only where they decide.
         """
-        state, key = call.state, (call.scope, sample)
-        due = [one for one in state.slope_errors if one[0] < call.info.step]
-        state.slope_errors = state.slope_errors[len(due) :]
-        read = torch.stack([errors for *_, errors in due]).tolist() if due else []
-        for (_, branch, _), (sloped, repeated) in zip(due, read, strict=True):
-            failed = sloped > WORSE**2 * repeated
-            state.slope_failures[branch] = (*state.slope_failures.get(branch, ()), failed)[-AMONG:]
-        failures = [sum(last) for (*name, index), last in state.slope_failures.items() if (name[0], index) == key]
-        if max(failures, default=0) < FAILURES:
+        state, step = call.state, call.info.step
+        for until in (state.history[call.branch, sample][-1].step, step):
+            if self._most_failures(call, sample) < FAILURES:
+                return True
+            self._judge_slopes(state, until)
+        if self._most_failures(call, sample) < FAILURES:
             return True
         self._session.warn_and_note(GIVEN_UP)
         return False
+
+    @staticmethod
+    def _most_failures(call: Call, sample: int) -> int:
+        """Number of failures in one branch of the scope, the largest, if all full steps that are not judged failed."""
+        counts = Counter({branch: sum(failed) for branch, failed in call.state.slope_failures.items()})
+        counts.update(branch for step, branch, _ in call.state.slope_errors if step < call.info.step)
+        return max((n for (scope, _, index), n in counts.items() if (scope, index) == (call.scope, sample)), default=0)
+
+    @staticmethod
+    def _judge_slopes(state: TransformerState, until: int) -> None:
+        """Read the errors of the full steps before the step `until`."""
+        due = [one for one in state.slope_errors if one[0] < until]
+        state.slope_errors = state.slope_errors[len(due) :]
+        read = torch.stack([errors.tensor() for *_, errors in due]).tolist() if due else []
+        for (_, branch, _), (sloped, repeated) in zip(due, read, strict=True):
+            failed = sloped > WORSE**2 * repeated
+            state.slope_failures[branch] = (*state.slope_failures.get(branch, ()), failed)[-AMONG:]
 
     def _slope_errors(self, call: Call, history: tuple[CachedStep, ...], rows: Tensor) -> Tensor:
         """Squared errors of predictions of `rows` of order 1 and 0, summed over sampled values, `(2,)`."""
@@ -135,10 +152,10 @@ class OutputReuse:
             rows = tensor if count == 1 else tensor[place::count].clone()
             if config.policy.learns_errors and history.get(key):
                 group = token_group(self._transformer)
-                call.state.errors[key] = float(relative_l2(rows, self._predict(call, place), group))
+                call.state.errors[key] = relative_l2(rows, self._predict(call, place), group)
             if call.generation.order == 1 and len(history.get(key, ())) > 1:
                 errors = sum_over(token_group(self._transformer), self._slope_errors(call, history[key], rows))
-                call.state.slope_errors.append((call.info.step, (call.scope, *key), errors))
+                call.state.slope_errors.append((call.info.step, (call.scope, *key), HostCopy(errors)))
             step = CachedStep(call.info.step, call.info.sigma, rows)
             history[key] = remember(history.get(key, ()), step, config.history_length)
             call.state.missed.pop(key, None)

@@ -61,7 +61,8 @@ class Samples:
         is_joined = self._family.branches == CONCATENATED and may_be_guided(self._pipe)
         if is_joined and len(latent) % 2 == 0:
             # Guidance doubles the batch with the same latents, so the input itself shows whether there is guidance.
-            call.conditional_half = torch.equal(*latent.chunk(2))
+            first, second = latent.chunk(2)
+            call.conditional_half = (first == second).all()
         if self._by_sample:
             state.samples = state.samples or (sample_count(latent) if is_joined else len(latent))
             if len(latent) % state.samples == 0:
@@ -78,12 +79,14 @@ class Samples:
         `proxy` is the proxy's tensor in this step; None for a policy that reads no proxy.
         """
         state, generation, is_joint = call.state, call.generation, call.scope != call.branch
+        distances = None
         if proxy is not None:
             previous, state.proxies[call.scope] = state.proxies.get(call.scope), proxy
-            call.distances = self._distances(call, proxy, previous)
+            distances = self._distances(call, proxy, previous)
         branches = self._expected_branches(call) if is_joint else {call.branch}
         comes_back = is_joint and call.is_guided is True and state.was_guided is False  # a branch without a full step
-        errors = {key: error for key, error in state.errors.items() if is_joint or key[0] == call.branch}
+        due = {key: error for key, error in state.errors.items() if is_joint or key[0] == call.branch}
+        call.distances, errors = _read(distances, due)
         decisions = []
         for sample, distance in zip(call.samples, call.distances or (None,) * len(call.samples), strict=True):
             key = (call.scope, sample)
@@ -116,24 +119,25 @@ class Samples:
             return call.trajectory.expected_branches(call.component)
         return {branch for component, branch in call.trajectory.seen[-1] if component == call.component}
 
-    def _distances(self, call: Call, current: Tensor, previous: Tensor | None) -> tuple[float, ...]:
-        """For each sample, the largest distance of the proxy among the sample's rows; where one decision serves the
-        batch, among all rows.
+    def _distances(self, call: Call, current: Tensor, previous: Tensor | None) -> Tensor | None:
+        """For each sample, the largest distance of the proxy among the sample's rows, on the device; where one decision
+        serves the batch, among all rows.
 
-        With `call.conditional_half`, only conditional rows count. Empty without a previous tensor of the same shape.
+        With `call.conditional_half`, only conditional rows count. None without a previous tensor of the same shape.
         """
         if previous is None or previous.shape != current.shape:
-            return ()
+            return None
         distances, samples = (
             distance_of(self._proxy, current, previous, token_group(self._transformer)),
             len(call.samples),
         )
         if len(distances) % len(call.latent):
-            return (float(distances.max()),) * samples
+            return distances.max().expand(samples)
         rows = distances.view(len(call.latent), -1).amax(dim=1).view(-1, samples)
-        if call.conditional_half and len(rows) > 1:
-            rows = rows[len(rows) // 2 :]
-        return tuple(rows.amax(dim=0).tolist())
+        largest = rows.amax(dim=0)
+        if call.conditional_half is None or len(rows) == 1:
+            return largest
+        return torch.where(call.conditional_half.to(rows.device), rows[len(rows) // 2 :].amax(dim=0), largest)
 
     @staticmethod
     def leave_if_mixed(call: Call, first_output: Any, blocks_run: float) -> None:
@@ -168,6 +172,17 @@ class Samples:
             for part, taken in zip(call.parts, rows, strict=True)
         ]
         return join_rows(outputs, rows)
+
+
+def _read(
+    distances: Tensor | None, errors: Mapping[tuple[str, int], Tensor]
+) -> tuple[tuple[float, ...], dict[tuple[str, int], float]]:
+    """The values of both, for which the host waits once; no distances for None."""
+    parts = [] if distances is None else [distances]
+    parts += [error.to(parts[0].device if parts else error.device).reshape(1) for error in errors.values()]
+    values = torch.cat(parts).tolist() if parts else []
+    count = len(values) - len(errors)
+    return tuple(values[:count]), dict(zip(errors, values[count:], strict=True))
 
 
 @beside_the_model

@@ -1,66 +1,93 @@
 """The linear response of the final latent to the model's prediction at each step, for any scheduler."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 import torch
 
-from galaxydit.runtime.step import ROUNDING, draws_noise
+from galaxydit.runtime.step import ROUNDING, draws_noise, sigmas_in, values_of
 
 TOLERANCE = 1e-3  # of the largest response; schedulers in float32 stay far below
 
 
-@torch.no_grad()
+@dataclass(frozen=True)
+class _Settings:
+    """What the response depends on: the scheduler's class, configuration and values, and the first step that runs."""
+
+    scheduler: type
+    configuration: str
+    inference_steps: int
+    levels: tuple[float, ...]  # sigmas, which a pipeline may have chosen; timesteps of a scheduler without sigmas
+    first: int
+    arguments: Mapping[str, Any] = field(compare=False)
+    tensors: Mapping[str, torch.Tensor] = field(compare=False)  # "timesteps" and "sigmas"
+
+    @classmethod
+    def of(cls, scheduler: Any, first: int) -> "_Settings":
+        known = _parameters(type(scheduler).__init__)
+        config = {name: value for name, value in scheduler.config.items() if name in known}
+        if "use_dynamic_shifting" in config:
+            config["use_dynamic_shifting"] = False  # set_timesteps would need `mu`, and its timesteps are replaced
+        tensors = {name: getattr(scheduler, name) for name in ("timesteps", "sigmas") if hasattr(scheduler, name)}
+        levels = tuple(values_of(tensors["sigmas" if "sigmas" in tensors else "timesteps"]))
+        return cls(type(scheduler), repr(config), scheduler.num_inference_steps, levels, first, config, tensors)
+
+    def fresh(self) -> Any:
+        """A scheduler of the same class and configuration at the same timesteps, before the step `first`."""
+        fresh = self.scheduler(**self.arguments)
+        fresh.set_timesteps(self.inference_steps)
+        for name, tensor in self.tensors.items():
+            setattr(fresh, name, tensor.cpu())
+        if hasattr(fresh, "set_begin_index"):
+            fresh.set_begin_index(self.first)
+        fresh.is_scale_input_called = True  # else some schedulers warn at every step
+        return fresh
+
+
 def scheduler_response(scheduler: Any, sigmas: Sequence[float], first: int = 0) -> tuple[float, ...]:
     """Linear response of the final latent to each step's prediction, `(steps,)`, with all others held fixed. It is
-    positive where a larger prediction makes the final latent smaller, and 0 before the step `first`. A fresh scheduler
-    runs one impulse per step, because UniPC, DPM++ and Heun respond otherwise than Euler (UniPC: 2 ms per step).
-    Neither `scheduler` nor the random state changes. Stochastic, clipping or failing schedulers get Euler's.
+    positive where a larger prediction makes the final latent smaller, and 0 before the step `first`. Neither
+    `scheduler` nor the random state changes. Stochastic, clipping or failing schedulers get Euler's.
     """
-    if draws_noise(scheduler) or _is_preconditioned_outside(scheduler):
-        return euler_response(sigmas)
-    steps = len(sigmas)
+    measured = None
+    if not draws_noise(scheduler) and not _is_preconditioned_outside(scheduler):
+        with suppress(Exception):  # whatever a scheduler lacks, the generation must go on
+            measured = _measured(_Settings.of(scheduler, first), len(sigmas))
+    return euler_response(sigmas) if measured is None else measured
+
+
+@lru_cache(maxsize=16)
+@torch.no_grad()
+def _measured(settings: _Settings, steps: int) -> tuple[float, ...] | None:
+    """The response of a fresh scheduler to one impulse per step, because UniPC, DPM++ and Heun respond otherwise than
+    Euler; None unless it is linear. Kept, because it takes 2 ms per step with UniPC.
+    """
     # Rows of the batch: a prediction of 1 at one step each, at all steps, and at no step. The last two test linearity.
     impulses = torch.eye(steps + 2, steps, dtype=torch.float64, device="cpu")
     impulses[steps] = 1.0
     latent = torch.zeros(steps + 2, 1, 1, 1, 1, dtype=torch.float64, device="cpu")
     with torch.device("cpu"), suppress(Exception):  # whatever a scheduler raises here, the generation must go on
-        fresh = _fresh(scheduler, first)
+        fresh = settings.fresh()
         own_noise = {"generator": torch.Generator()} if "generator" in _parameters(fresh.step) else {}
-        for step in range(first, steps):
+        for step in range(settings.first, steps):
             prediction = impulses[:, step].reshape(latent.shape)
             latent = fresh.step(prediction, fresh.timesteps[step], latent, return_dict=False, **own_noise)[0]
         *responses, together, nothing = (-latent.flatten()).tolist()
         allowed = TOLERANCE * max(map(abs, responses))
         if len(fresh.timesteps) == steps and abs(nothing) <= allowed and abs(together - sum(responses)) <= allowed:
             return tuple(responses)
-    return euler_response(sigmas)
-
-
-def _fresh(scheduler: Any, first: int) -> Any:
-    """A scheduler of the same class and configuration at the same timesteps, before the step `first`."""
-    known = _parameters(type(scheduler).__init__)
-    config = {name: value for name, value in scheduler.config.items() if name in known}
-    if "use_dynamic_shifting" in config:
-        config["use_dynamic_shifting"] = False  # set_timesteps would need `mu`, and its timesteps are replaced below
-    fresh = type(scheduler)(**config)
-    fresh.set_timesteps(scheduler.num_inference_steps)
-    for name in ("timesteps", "sigmas"):  # a pipeline may have chosen its own
-        if hasattr(scheduler, name):
-            setattr(fresh, name, getattr(scheduler, name).cpu())
-    if hasattr(fresh, "set_begin_index"):
-        fresh.set_begin_index(first)
-    fresh.is_scale_input_called = True  # else some schedulers warn at every step
-    return fresh
+    return None
 
 
 def _is_preconditioned_outside(scheduler: Any) -> bool:
     """Whether the pipeline scales outputs before the scheduler (Cosmos-Predict2), so that Euler's response holds."""
-    sigmas = getattr(scheduler, "sigmas", None)
-    return type(scheduler).__name__.startswith("FlowMatch") and sigmas is not None and float(sigmas[0]) > 1 + ROUNDING
+    sigmas = sigmas_in(scheduler)
+    return type(scheduler).__name__.startswith("FlowMatch") and sigmas is not None and sigmas[0] > 1 + ROUNDING
 
 
 def _parameters(function: Any) -> Sequence[str]:

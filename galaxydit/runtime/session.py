@@ -16,7 +16,7 @@ from torch import nn
 from galaxydit.clock import synchronize
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.context_parallel import token_group
-from galaxydit.energy import EnergyWindow, meter_of
+from galaxydit.energy import EnergyWindow
 from galaxydit.errors import FullComputeWarning, ProfileWarning
 from galaxydit.outcome import Goal, shortfall
 from galaxydit.policies.policy import Reason
@@ -92,6 +92,7 @@ class Session:
         differences, goal: None without a profile; None if the user passed a `GalaxyDiTConfig`.
         keep_reports, current: None keeps all; generation of the latest call, None before the first and after `close`.
         text_seconds, text_joules: text encoding since the last generation began, counted for the next one.
+        readings: taken by the caller of the pipeline (`generate`), so the session takes none of its own; else None.
     """
 
     config: GalaxyDiTConfig
@@ -105,13 +106,13 @@ class Session:
     current: Generation | None = field(default=None, init=False)
     text_seconds: float = field(default=0.0, init=False)
     text_joules: float = field(default=0.0, init=False)
+    readings: EnergyWindow | None = field(default=None, init=False)
     lock: Any = field(default_factory=threading.RLock, init=False)
     _warned: set[str] = field(default_factory=set, init=False)
     _calls: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._reports: deque[Report] = deque(maxlen=self.keep_reports)
-        meter_of(self.source.device)  # opened now, because that takes seconds, which would count in a generation
 
     @property
     def reports(self) -> list[Report]:
@@ -170,8 +171,11 @@ class Session:
             if is_over or was_left or len(self.generations) >= MOST_GENERATIONS:
                 self._archive(generation)
         scheduler, steps = call.scheduler, call.info.steps
+        # The counter is read before the generation's clock starts.
+        energy = self.readings or EnergyWindow.begin(call.latent.device, id(self), self.text_joules)
         generation = Generation(
             config=self.config,
+            energy=energy,
             first=call.info.step,
             steps=steps,
             scheduler=scheduler,
@@ -183,7 +187,6 @@ class Session:
             sigmas=sigmas_of(scheduler, steps),
             timesteps_address=call.timesteps_address,
         )
-        generation.energy = EnergyWindow.begin(call.latent.device, id(self), self.text_joules)
         self.text_seconds = self.text_joules = 0.0
         self.generations.append(generation)
         self.current = generation
@@ -231,10 +234,14 @@ class Session:
 
     @_one_at_a_time
     def end(self) -> None:
-        """End the latest generation of this thread: drop its tensors, but keep it for reports."""
+        """End the latest generation of this thread when its pipeline ends: drop its tensors, but keep its report."""
         own = [generation for generation in self.generations if generation.thread == threading.get_ident()]
         latest = self.current if self.current in own else next(iter(own[::-1]), self.current)
         if latest is not None:
+            energy = latest.energy
+            is_own = energy.owner == id(self) and token_group(self.source.transformer) is None
+            if is_own and latest.decoded_at is not None and not latest.finished:
+                energy.end_decoding()
             self._finish(latest)
 
     @_one_at_a_time
@@ -244,9 +251,10 @@ class Session:
         generation.bytes_held = max(generation.bytes_held, generation.holds_now())
         if records[-1].step == generation.steps - 1:
             synchronize(device)
-            if generation.energy is not None:
-                generation.energy.end_denoising(token_group(self.source.transformer))
-        generation.denoise_ended = time.perf_counter()
+        energy = generation.energy
+        generation.denoise_ended = time.perf_counter() - energy.paused
+        if records[-1].step == generation.steps - 1 and energy.owner == id(self):
+            energy.end_denoising(token_group(self.source.transformer))
 
     @_one_at_a_time
     def leave_unknown(self, component: str, blocks: int) -> None:
@@ -283,6 +291,4 @@ class Session:
     def decoded(self) -> None:
         """Store the end of decoding; called after each part that the VAE decodes, so the last part counts."""
         if self.current is not None and not self.current.finished and self.current.step == self.current.steps - 1:
-            self.current.decoded_at = time.perf_counter()
-            if self.current.energy is not None:
-                self.current.energy.end_decoding()
+            self.current.decoded_at = time.perf_counter() - self.current.energy.paused

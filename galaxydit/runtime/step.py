@@ -51,6 +51,17 @@ def _address_beneath(timestep: Any) -> int | None:
     return storage.data_ptr() if count not in (1, timestep.numel()) else None
 
 
+def _place_in(timesteps: Any, timestep: Any) -> int | None:
+    """Index of `timestep` in the tensor `timesteps` of which it is a view, without reading either; else None."""
+    address = timesteps_address(timestep)
+    if address is None or not isinstance(timesteps, Tensor) or timesteps.dtype != timestep.dtype or timesteps.ndim != 1:
+        return None
+    if timesteps.untyped_storage().data_ptr() != address:
+        return None
+    place, rest = divmod(timestep.storage_offset() - timesteps.storage_offset(), max(1, timesteps.stride(0)))
+    return place if rest == 0 and 0 <= place < len(timesteps) else None
+
+
 def driving(context: CacheContext | None, scheduler: Any | None, timestep: Any) -> Any | None:
     """`scheduler`; None if sigma or timestep show that a scheduler of another loop drives the call."""
     sigmas, own = sigmas_in(scheduler), getattr(scheduler, "timesteps", None)
@@ -84,6 +95,8 @@ def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor
         return StepInfo(step, steps, sigma if sigmas is None else noise_level(sigma, sigmas))
     if stated is None:
         return None
+    if timesteps is not None and (place := _place_in(timesteps, stated)) is not None:
+        return StepInfo(step, steps, values_of(timesteps)[place] / 1000)
     # Given tokens, such as a first frame, have a smaller timestep than the denoised ones.
     return StepInfo(step, steps, float(stated.max() if isinstance(stated, Tensor) else stated) / 1000)
 
@@ -175,6 +188,8 @@ def _scheduler_step(
         step = getattr(scheduler, "begin_index", getattr(scheduler, "counter", None))  # PNDM counts its steps
     if step is not None:
         return int(step) if _may_be(timesteps, int(step), stated) else None
+    if (place := _place_in(timesteps, received)) is not None:
+        return place
     if stated is not None:
         known = timesteps.float()
         given = [
@@ -182,9 +197,11 @@ def _scheduler_step(
             for timestep in (received, stated)
             if timestep is not None
         ]
-        if torch.isin(known, given[0]).sum() > 1:
+        is_stated = known == given[-1].max()
+        numbers = torch.isin(known, given[0]).sum(), is_stated.sum(), is_stated.int().argmax()
+        different, found, place = torch.stack(numbers).tolist()  # the host waits once
+        if different > 1:
             return None  # asynchronous diffusion forcing: the frames are at different steps
-        positions = (known == given[-1].max()).nonzero()
-        if len(positions):
-            return int(positions[0])
+        if found:
+            return int(place)
     return 0 if hasattr(scheduler, "step_index") else None

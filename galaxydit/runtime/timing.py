@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from galaxydit.clock import synchronize
-from galaxydit.energy import difference, read
+from galaxydit.energy_counter import difference, read
 from galaxydit.errors import FullComputeWarning
 from galaxydit.runtime.registration import HOOK_NAME, PluginHook
 from galaxydit.runtime.session import Session
@@ -38,7 +38,8 @@ class EdgeHook(PluginHook):
     @around_the_model
     def _timed(self, *args: Any, **kwargs: Any) -> Any:
         session, device = self.session, self.session.source.device
-        before = read(device, id(session)) if self.encodes_text else None
+        reads = self.encodes_text and session.readings is None
+        before = read(device, id(session)) if reads else None
         start = time.perf_counter()
         output = self.fn_ref.original_forward(*args, **kwargs)
         parts = (output,) if isinstance(output, Tensor) else getattr(output, "values", lambda: output)()
@@ -48,7 +49,7 @@ class EdgeHook(PluginHook):
                 break
         if self.encodes_text:
             session.text_seconds += time.perf_counter() - start
-            session.text_joules += difference(before, read(device, id(session))) or 0.0
+            session.text_joules += difference(before, read(device, id(session)) if reads else None) or 0.0
         else:
             session.decoded()
         return output

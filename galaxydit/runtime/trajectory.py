@@ -13,6 +13,7 @@ from galaxydit.context_parallel import sum_over
 from galaxydit.extrapolation import CachedStep
 from galaxydit.policies.policy import Controller, Decision
 from galaxydit.runtime.clean import denoised_part
+from galaxydit.runtime.host_copy import HostCopy
 from galaxydit.runtime.identity import CallIdentity, KnownValue
 from galaxydit.runtime.step import Noise
 
@@ -43,7 +44,7 @@ class TransformerState:
         samples, was_guided: 0 until a call is divided into samples; None where the pipeline does not say if it guides.
         rows, conditions, shapes: the last call's batch size and other arguments; the last full step's output shapes.
         history, missed: cached full steps, oldest first, and the steps reused since the last one.
-        errors: relative error of a prediction at the last full step, until the next decision has used it.
+        errors: relative error of a prediction at the last full step, on the device, until the next decision reads it.
         slope_errors: step, key, and squared errors at order 1 and 0, of full steps not judged yet.
     """
 
@@ -55,10 +56,10 @@ class TransformerState:
     proxies: dict[str, Tensor] = field(default_factory=dict)
     controllers: dict[tuple[str, int], Controller] = field(default_factory=dict)
     decisions: dict[str, tuple[Decision, ...]] = field(default_factory=dict)
-    errors: dict[tuple[str, int], float] = field(default_factory=dict)
+    errors: dict[tuple[str, int], Tensor] = field(default_factory=dict)
     conditions: dict[str, dict[str, KnownValue]] = field(default_factory=dict)
     was_guided: bool | None = None
-    slope_errors: list[tuple[int, tuple[str, str, int], Tensor]] = field(default_factory=list)
+    slope_errors: list[tuple[int, tuple[str, str, int], HostCopy]] = field(default_factory=list)
     slope_failures: dict[tuple[str, str, int], tuple[bool, ...]] = field(default_factory=dict)
 
     def keep_only(self, branches: set[str]) -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,11 +16,19 @@ from galaxydit.calibration.calibration import calibrate
 from galaxydit.calibration.tables import target_table
 from galaxydit.cli import main
 from galaxydit.eval import demo
+from galaxydit.eval.compare.comparison import run_comparison
+from galaxydit.eval.compare.markdown import markdown
+from galaxydit.eval.compare.methods import fewer_steps
+from galaxydit.eval.compare.plan import ComparisonPlan
 from galaxydit.eval.demo import run_demo
 from galaxydit.eval.jobs import maker
 from galaxydit.eval.jobs.gates import Gates
 from galaxydit.eval.jobs.jobfile import job_of
 from galaxydit.eval.jobs.run_job import open_run, run_job
+from galaxydit.eval.latency import device_clock, latency_table
+from galaxydit.eval.latency.latency_run import LatencyRun
+from galaxydit.eval.latency.latency_settings import LatencySettings
+from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
 from galaxydit.eval.report.payload import page_data
 from galaxydit.eval.report.read_run import read_run
 from galaxydit.eval.report.verdicts import check_run
@@ -148,3 +157,63 @@ def test_a_calibration_shows_disturbed_speedups_in_brackets(
     assert loaded.evidence.seconds.disturbance
     assert [row["seconds, measured"].endswith("disturbed)") for row in target_table(quiet)] == [False]
     assert [row["seconds, measured"].endswith("disturbed)") for row in target_table(loaded)] == [True]
+
+
+def test_a_comparison_shows_disturbed_speedups_in_brackets(
+    tiny_wan_pipeline: WanPipeline,
+    tiny_settings: GenerationSettings,
+    tmp_path: Path,
+    fake_clock: FakeClock,
+    quiet_then_loaded: Callable[..., Any],
+) -> None:
+    fake_clock.connect(tiny_wan_pipeline)
+    prompts = (*PROMPTS, "a green ring", "a white cube")
+    plan = ComparisonPlan(prompts, (0,), calibration_prompts=("a cube",), speedups=(2.0,), tuned=1)
+    method = replace(fewer_steps.METHOD, settings=lambda steps: [{"steps": count} for count in (7, 5, 4)])
+    folders = iter(("quiet", "loaded"))
+
+    def make() -> tuple[Any, str]:
+        made = run_comparison(
+            tiny_wan_pipeline, (method,), plan, replace(tiny_settings, steps=10), tmp_path / next(folders)
+        )
+        return made, markdown(made)
+
+    quiet, loaded = quiet_then_loaded(make)
+    assert not any(row.disturbance for row in quiet[0].rows)
+    assert "disturbed" not in quiet[1]
+    assert any(row.disturbance for row in loaded[0].rows)
+    assert "x, disturbed)" in loaded[1]
+
+
+def test_a_latency_run_shows_disturbed_speedups_in_brackets(
+    tmp_path: Path, fake_clock: FakeClock, quiet_then_loaded: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = TimedTrajectory.__init__
+
+    def connected(trajectory: TimedTrajectory, *args: Any, **kwargs: Any) -> None:
+        built(trajectory, *args, **kwargs)
+        fake_clock.connect(SimpleNamespace(transformer=trajectory.transformer))
+
+    monkeypatch.setattr(TimedTrajectory, "__init__", connected)
+    monkeypatch.setattr(device_clock, "time", SimpleNamespace(thread_time=fake_clock.perf_counter))
+    settings = LatencySettings(
+        size="32x32x5", steps=12, repeats=3, device="cpu", methods=["plain", "galaxydit output, no proxy"]
+    )
+
+    def make() -> str:
+        return latency_table.markdown(LatencyRun(settings).measure(tmp_path / "run.json"))
+
+    quiet, loaded = quiet_then_loaded(make)
+    assert "disturbed" not in quiet
+    assert "x, disturbed)" in loaded
+    assert "do not compare its seconds: " in loaded
+
+
+def test_load_counts_where_other_processes_lengthen_the_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("galaxydit.eval.latency.latency_run.load_per_core", lambda: 4.0)
+    settings = LatencySettings(size="32x32x5", steps=12, repeats=1, device="cpu", methods=["plain"])
+    assert not LatencyRun(settings).measure(tmp_path / "run.json")["rows"][0]["disturbance"]
+    monkeypatch.setattr("galaxydit.eval.latency.latency_run.clock_name", lambda _: "wall clock")
+    assert "wanted to run" in LatencyRun(settings).measure(tmp_path / "run.json")["rows"][0]["disturbance"]

@@ -4,6 +4,8 @@ import logging
 import math
 import multiprocessing
 import threading
+import time
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +19,8 @@ from simulated_gpu import BLOCK, DECODER, TEXT, SimulatedCounter
 from torch import distributed
 
 import galaxydit
-from galaxydit import FixedSteps, GalaxyDiTConfig, energy
+from galaxydit import FixedSteps, GalaxyDiTConfig, energy, energy_counter
+from galaxydit.description import describe
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -121,6 +124,58 @@ def test_a_bare_transformer_has_no_joules_from_end_to_end(pipe: WanPipeline, set
     assert (found.denoise, found.end_to_end) == (denoising(COMPUTED), None)
 
 
+@pytest.mark.parametrize("speedup", [None, 2.0, 3.0])
+def test_the_counter_is_read_four_times_in_a_generation(
+    pipe: WanPipeline, settings: GenerationSettings, monkeypatch: pytest.MonkeyPatch, speedup: float | None
+) -> None:
+    read, numbers = energy_counter.Meter.read, []
+    monkeypatch.setattr(energy_counter.Meter, "read", lambda *given: numbers.append(1) or read(*given))
+    with galaxydit.accelerate(pipe, speedup=speedup) if speedup else nullcontext():
+        for seed in range(2):
+            assert generate(pipe, PROMPT, replace(settings, steps=20), seed).energy
+    assert len(numbers) == 2 * 4
+
+
+def test_the_pipelines_own_call_reads_no_step_but_the_last(
+    pipe: WanPipeline, settings: GenerationSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, numbers = energy_counter.Meter.read, []
+    monkeypatch.setattr(energy_counter.Meter, "read", lambda *given: numbers.append(1) or read(*given))
+    with galaxydit.accelerate(pipe, config=HALF) as acceleration:
+        pipe(PROMPT, height=32, width=32, num_frames=5, num_inference_steps=STEPS)
+    assert acceleration.report.energy_joules.end_to_end == denoising(COMPUTED) + BRANCHES * (TEXT) + 2 * DECODER
+    assert len(numbers) == 2 * BRANCHES + 1 + BRANCHES + 1  # texts, first call, calls of the last step, end
+
+
+def test_reading_the_counter_takes_none_of_the_seconds(
+    pipe: WanPipeline, settings: GenerationSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds, open_again = [0.0], energy_counter.Meter._begin
+
+    def begin(meter: energy_counter.Meter) -> None:
+        seconds[0] += 1.0
+        open_again(meter)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: seconds[0])
+    monkeypatch.setattr(energy_counter.Meter, "_begin", begin)
+    with galaxydit.accelerate(pipe, config=HALF) as acceleration:
+        video = generate(pipe, PROMPT, settings, 0)
+        pipe(PROMPT, height=32, width=32, num_frames=5, num_inference_steps=STEPS)
+    assert seconds[0] >= 8
+    assert (video.denoise_seconds, video.end_to_end_seconds) == (0.0, 0.0)
+    for report in acceleration.reports:
+        assert (report.denoise_seconds, report.end_to_end_seconds) == (0.0, 0.0)
+
+
+def test_describing_a_pipeline_opens_no_counter(
+    tiny_wan_pipeline: WanPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Any] = []
+    monkeypatch.setattr(energy_counter, "_meter", lambda *given: opened.append(given))
+    describe(tiny_wan_pipeline)
+    assert not opened
+
+
 def test_generations_at_the_same_time_are_named_so(simulated_gpu: SimulatedCounter) -> None:
     alone = energy.EnergyWindow.begin(CPU, "a", 0.0)
     alone.end_denoising(None)
@@ -134,10 +189,10 @@ def test_generations_at_the_same_time_are_named_so(simulated_gpu: SimulatedCount
     for window in (first, second):
         found = window.energy()
         assert found is not None
-        assert (found.denoise, found.note) == (5, energy.SHARED_GENERATION)
+        assert (found.denoise, found.note) == (5, energy_counter.SHARED_GENERATION)
 
 
-@pytest.mark.parametrize(("processes", "note"), [(1, ""), (2, energy.SHARED_PROCESS)])
+@pytest.mark.parametrize(("processes", "note"), [(1, ""), (2, energy_counter.SHARED_PROCESS)])
 def test_another_process_on_the_device_is_named(
     simulated_gpu: SimulatedCounter, monkeypatch: pytest.MonkeyPatch, processes: int, note: str
 ) -> None:
@@ -153,8 +208,8 @@ def test_another_process_on_the_device_is_named(
 
 
 def test_threads_read_every_joule_once(simulated_gpu: SimulatedCounter) -> None:
-    meter = energy.meter_of(CPU)
-    assert isinstance(meter, energy.Meter)
+    meter = energy_counter.meter_of(CPU)
+    assert isinstance(meter, energy_counter.Meter)
     first = meter.read().joules
 
     def use() -> None:
@@ -173,8 +228,11 @@ def test_threads_read_every_joule_once(simulated_gpu: SimulatedCounter) -> None:
 def test_without_a_counter_nothing_is_claimed_and_the_reason_is_said_once(
     tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    energy._meter.cache_clear()
-    with caplog.at_level(logging.INFO, "galaxydit.energy"), galaxydit.accelerate(tiny_wan_pipeline) as acceleration:
+    energy_counter._meter.cache_clear()
+    with (
+        caplog.at_level(logging.INFO, "galaxydit.energy_counter"),
+        galaxydit.accelerate(tiny_wan_pipeline) as acceleration,
+    ):
         for seed in range(2):
             assert generate(tiny_wan_pipeline, PROMPT, settings, seed).energy is None
     assert [report.energy_joules for report in acceleration.reports] == [None, None]
@@ -214,8 +272,8 @@ def test_a_reading_that_fails_leaves_the_video_and_says_why_joules_are_missing(
     accelerated: bool,
 ) -> None:
     monitor = FailingMonitor(fails, for_good=for_good)
-    meter = energy.Meter(monitor, "cuda:0")
-    monkeypatch.setattr(energy, "_meter", lambda device, cpu: meter)
+    meter = energy_counter.Meter(monitor, "cuda:0")
+    monkeypatch.setattr(energy_counter, "_meter", lambda device, cpu: meter)
     if not accelerated:
         found = generate(tiny_wan_pipeline, PROMPT, settings, 0).energy
     else:
@@ -232,11 +290,11 @@ def test_a_reading_that_fails_leaves_the_video_and_says_why_joules_are_missing(
 
 
 def test_joules_are_measured_again_after_a_reading_that_failed() -> None:
-    meter = energy.Meter(FailingMonitor(2, for_good=False), "cuda:0")
+    meter = energy_counter.Meter(FailingMonitor(2, for_good=False), "cuda:0")
     readings = [meter.read() for _ in range(4)]
-    known = [energy.difference(before, after) == 1.0 for before, after in pairwise(readings)]
+    known = [energy_counter.difference(before, after) == 1.0 for before, after in pairwise(readings)]
     assert known == [False, False, True]
-    assert math.isnan(energy.difference(readings[0], readings[3]) or 0.0)
+    assert math.isnan(energy_counter.difference(readings[0], readings[3]) or 0.0)
 
 
 def _rank(number: int, folder: Path, joules: list[float | None], answers: Any) -> None:

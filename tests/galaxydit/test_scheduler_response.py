@@ -131,3 +131,21 @@ def test_outputs_that_the_pipeline_scales_count_by_lengths_in_noise_level() -> N
     scheduler.set_timesteps(sigmas=[80.0, 20.0, 5.0, 1.0, 0.2])
     levels = [sigma / (1 + sigma) for sigma in sigmas_of(scheduler)]
     assert scheduler_response(scheduler, levels) == tuple(euler(tuple(levels)))
+
+
+def test_it_is_measured_once_for_equal_settings() -> None:
+    steps: list[int] = []
+
+    class Counted(UniPCMultistepScheduler):
+        def step(self, *given: Any, **options: Any) -> Any:
+            steps.append(self.step_index or 0)
+            return super().step(*given, **options)
+
+    found = []
+    for shift, count in ((3.0, STEPS), (3.0, STEPS), (5.0, STEPS), (3.0, STEPS - 1), (3.0, STEPS)):
+        scheduler = Counted(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=shift)
+        scheduler.set_timesteps(count)
+        found.append(scheduler_response(scheduler, sigmas_of(scheduler)))
+    assert len(steps) == 3 * STEPS - 1
+    assert found[0] == found[1] == found[4]
+    assert len(set(found)) == 3

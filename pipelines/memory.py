@@ -1,0 +1,35 @@
+"""What is said where the memory of a device does not suffice for a video."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from diffusers import DiffusionPipeline
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.pipelines.settings import GenerationSettings
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory ran out. On a CPU, PyTorch raises a plain RuntimeError."""
+    words = ("out of memory", "not enough memory", "can't allocate memory", "Storage size calculation overflowed")
+    return isinstance(error, MemoryError) or any(text in str(error) for text in words)
+
+
+@contextmanager
+def memory_error(pipe: DiffusionPipeline, settings: GenerationSettings) -> Iterator[None]:
+    """Context manager that turns an out-of-memory error into a GalaxyDiTError with the video's size and the cure.
+
+    After any error, an offloaded model leaves the device, where it would stay beside the models of the next call.
+    """
+    try:
+        yield
+    except Exception as error:
+        pipe.maybe_free_model_hooks()
+        if not is_out_of_memory(error):
+            raise
+        size = f"{settings.width}x{settings.height} pixels, {settings.num_frames} frames"
+        cause = str(error).splitlines()[0][:160]
+        raise GalaxyDiTError(
+            f"{size} do not fit into the memory of {pipe._execution_device} ({cause}); take a smaller "
+            "--height, --width or --frames, or --offload model or sequential (load_pipeline(offload=...) in Python)"
+        ) from error
