@@ -120,7 +120,7 @@ def build_text_encoder(vocabulary_size: int) -> UMT5EncoderModel:
 
 
 def build_scheduler() -> UniPCMultistepScheduler:
-    """Wan2.1's scheduler, at flow shift 1.5: Wan2.1's own 5, multiplied by `SHIFT_FACTOR` (0.3) of eval/realism."""
+    """Wan2.1's scheduler, at flow shift 1.5: Wan2.1's own 5, multiplied by 0.3 (README.md)."""
     return UniPCMultistepScheduler(
         prediction_type="flow_prediction", use_flow_sigmas=True, num_train_timesteps=1000, flow_shift=FLOW_SHIFT
     )
