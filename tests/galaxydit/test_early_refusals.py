@@ -183,6 +183,5 @@ def test_every_command_says_what_it_does_before_torch_is_loaded(folder: Path) ->
         [sys.executable, "-c", script, repr(commands), "130"], capture_output=True, text=True, check=False, cwd=folder
     )
     assert finished.returncode == 0, finished.stderr
-    said = ["loading wan-tiny"] * 4 + ["loading the methods", "loading wan-tiny", "loading torch"]
-    said += ["job.toml: starting"]
+    said = ["loading wan-tiny"] * 4 + ["loading the methods", "loading torch", "job.toml: starting"]
     assert [line for line in finished.stderr.splitlines() if line in said] == said
