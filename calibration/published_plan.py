@@ -20,8 +20,8 @@ from galaxydit.calibration.surrogate.step_lists import published_curvature
 from galaxydit.calibration.surrogate.surrogate import Rule, Surrogate
 
 RULE = Rule(order=1, slope=0.7, largest_ahead=1.0, correction=0.75)
-"""Better than order 0 with correction under both distributions of `DISTRIBUTIONS`;
-`python -m galaxydit.eval.studies.corrections` measures both rules on wan-tiny. Because `largest_ahead` is 1, a slope
+"""Better than order 0 with correction under both distributions of `DISTRIBUTIONS`,
+and on wan-tiny (README.md). Because `largest_ahead` is 1, a slope
 measured over neighbouring steps is not followed over many steps: a surrogate has neither rounding nor interacting
 directions, which spoil such slopes in a model."""
 FLOW_SHIFTS = (3.0, 5.0, 8.0)

@@ -23,7 +23,6 @@ from galaxydit.commands.generate import generate
 from galaxydit.commands.inspect import inspect
 from galaxydit.commands.latency import latency
 from galaxydit.commands.options import RayCommand, grouped
-from galaxydit.commands.realism import realism
 from galaxydit.commands.validate import validate
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.interrupts import heeding_interrupts
@@ -36,7 +35,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for command in (calibrate, compare, demo, estimate, families, generate, inspect, latency, realism, validate):
+for command in (calibrate, compare, demo, estimate, families, generate, inspect, latency, validate):
     app.command(cls=RayCommand)(grouped(command))
 app.add_typer(evaluate, name="eval")
 

@@ -21,7 +21,6 @@ DAMPING = 0.85
 (damped trend, Gardner and McKenzie 1985, doi:10.1287/mnsc.31.10.1237).
 
 The outputs are rounded and their path bends, so the whole slope overshoots over long intervals.
-`python -m galaxydit.eval.studies.predictions` compares other shares.
 """
 
 LARGEST_AHEAD = 10.0

@@ -15,7 +15,7 @@ from galaxydit import extrapolation
 
 PLUGIN = Path(galaxydit.__file__).parent
 RULES = Path(__file__).parent / "rules"
-RECORDS = [Path(__file__).parent / name for name in ("trajectory.py", "step_pairs.py")]
+RECORDS = Path(__file__).parent / "trajectory.py"
 
 
 def core_identity(pipe: DiffusionPipeline) -> str:
@@ -37,7 +37,7 @@ def with_rules(method_file: str) -> Callable[[DiffusionPipeline], str]:
     `acceleration.py`, `proxies.py`), and of the code that records generations (`RECORDS`).
     """
     shared = [path for folder in (RULES, PLUGIN / "runtime") for path in sorted(folder.glob("*.py"))]
-    shared += [PLUGIN / "acceleration.py", PLUGIN / "proxies.py", *RECORDS]
+    shared += [PLUGIN / "acceleration.py", PLUGIN / "proxies.py", RECORDS]
     return lambda pipe: code_identity([Path(method_file), *shared])
 
 

@@ -87,12 +87,6 @@ OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(("--calibration", "--out"), FILES),
         "--tune-prompts": NUMBERS,
     },
-    "realism": {
-        "--parts": (*LISTS, *TEXTS),
-        "--shift-factor": NUMBERS,
-        "--prompts": (*FILES, *NUMBERS),
-        "--out": FILES,
-    },
     "demo": {"--seed": NUMBERS, "--prompts": NUMBERS, "--out": FILES, "--speedup": NUMBERS},
     "latency": {"--table": FILES, "--out": FILES, "--steps": NUMBERS, "--size": TEXTS, "--fraction": NUMBERS},
     "inspect": {"--model": (*FILES, *TEXTS), "--revision": TEXTS, "--offload": TEXTS},
@@ -120,7 +114,7 @@ NEEDED = {
     "calibrate": ["--model", "wan-tiny", "--out", "p.json"],
     "eval run": ["--out", "new"],
 }
-SLOW = ("calibrate", "compare", "realism", "demo", "latency", "eval run")
+SLOW = ("calibrate", "compare", "demo", "latency", "eval run")
 VALUES: tuple[Any, ...] = (
     None,
     True,

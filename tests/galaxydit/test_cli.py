@@ -113,7 +113,7 @@ def test_generate_without_acceleration_writes_the_plain_video(
 
 
 @pytest.mark.parametrize("offload", get_args(Offload))
-@pytest.mark.parametrize("command", ["generate", "calibrate", "compare", "realism"])
+@pytest.mark.parametrize("command", ["generate", "calibrate", "compare"])
 def test_every_command_that_loads_a_model_may_offload_it_and_choose_its_dtype(
     tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, offload: str
 ):
@@ -124,7 +124,6 @@ def test_every_command_that_loads_a_model_may_offload_it_and_choose_its_dtype(
         "generate": ["--prompt", PROMPT, "--out", tmp_path / "a.mp4"],
         "calibrate": ["--prompts", texts, "--out", tmp_path / "a.json"],
         "compare": ["--prompts", texts, "--calibration", others, "--out", tmp_path / "a"],
-        "realism": ["--prompts", texts, "--out", tmp_path / "a"],
     }
     asked = []
 
@@ -318,7 +317,6 @@ def test_wherever_a_table_is_printed_it_can_be_json():
         "families",
         "inspect",
         "latency",
-        "realism",
         "status",
         "validate",
     ]

@@ -78,9 +78,6 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         ["inspect", "--model", "incomplete"],
         ["calibrate", "--model", "wan-tiny", "--prompts", "images.txt", "--out", "p.json", "--verify", "1"],
         ["compare", "--prompts", "images.txt"],
-        ["realism", "--prompts", "images.txt"],
-        ["realism", "--shift-factor", "0"],
-        ["realism", "--shift-factor", "inf"],
         ["latency", "--steps", "3"],
         ["latency", "--fraction", "0.01"],
         [*GENERATE, "--seed", str(2**64)],
@@ -108,10 +105,7 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         ["compare", "--tune-prompts", "10000"],
         ["calibrate", "--model", "wan-tiny", "--prompts", "file", "--out", "p.json"],
         ["calibrate", "--model", "wan-tiny", "--prompts", "blank.txt", "--out", "p.json"],
-        ["realism", "--parts", "stepp lists"],
         ["eval", "run", "bad.toml", "--out", "new"],
-        ["realism", "--prompts", "missing.txt"],
-        ["realism", "--out", "file"],
         ["eval", "vbench", "file", "--dimensions", "x", "--benchmark", "vbench3"],
         ["eval", "vbench", "file", "--dimensions", "no_such_dimension"],
         ["latency", "--device", "banana"],
@@ -147,7 +141,6 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         "error: --prompts='latin.txt' is not allowed: expected text in UTF-8; save it as UTF-8",
         "did you mean 'TeaCache'?",
         "did you mean 'teacache'?",
-        "did you mean 'step lists'?",
         "did you mean 'SeaCache'?",
         "error: image='missing.png' is not allowed: expected a file; pass an existing one",
         "error: model='damaged' is not allowed: expected a model_index.json that names a pipeline; write the folder",
@@ -158,7 +151,7 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
 
 
 def test_help_and_lists_need_no_torch(folder: Path) -> None:
-    names = ["calibrate", "compare", "demo", "families", "generate", "inspect", "latency", "realism", "eval"]
+    names = ["calibrate", "compare", "demo", "families", "generate", "inspect", "latency", "eval"]
     lists = [["compare", "--list"], ["compare", "--list", "--json"], ["eval", "run", "--example"], ["--version"]]
     finished = run_without_torch([["-h"], *([name, "--help"] for name in names), *lists], folder, code=0)
     assert finished.returncode == 0, finished.stderr
@@ -181,7 +174,6 @@ def test_every_command_says_what_it_does_before_torch_is_loaded(folder: Path) ->
         ["demo"],
         ["calibrate", "--model", "wan-tiny", "--prompts", "prompts.txt", "--out", "p.json"],
         ["compare"],
-        ["realism"],
         ["latency"],
         ["families"],
         ["eval", "run", "job.toml", "--out", "run"],
@@ -191,6 +183,5 @@ def test_every_command_says_what_it_does_before_torch_is_loaded(folder: Path) ->
         [sys.executable, "-c", script, repr(commands), "130"], capture_output=True, text=True, check=False, cwd=folder
     )
     assert finished.returncode == 0, finished.stderr
-    said = ["loading wan-tiny"] * 4 + ["loading the methods", "loading wan-tiny", "loading torch"]
-    said += ["job.toml: starting"]
+    said = ["loading wan-tiny"] * 4 + ["loading the methods", "loading torch", "job.toml: starting"]
     assert [line for line in finished.stderr.splitlines() if line in said] == said

@@ -79,14 +79,6 @@ WRONG: dict[tuple[str, ...], dict[str, list[str]]] = {
         **SIZES,
         **RAY,
     },
-    ("realism",): {
-        "--model": MODEL,
-        "--prompts": PROMPT_FILE,
-        "--out": OUT_FOLDER,
-        "--parts": ["x", "stepp lists", "methods shift 3,x"],
-        "--batch": WHOLE,
-        "--shift-factor": ["x", "-1", "nan"],
-    },
     ("latency",): {
         "--model": ["", "2B", "14b"],
         "--size": ["", "large", "1x1", "-1x2x3", "0x32x5"],

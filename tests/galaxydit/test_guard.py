@@ -13,11 +13,11 @@ from torch import Tensor
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
 from galaxydit.acceleration import Acceleration
-from galaxydit.eval.studies.injected_failures import FAILURES, Failure, UnguardedEngine
 from galaxydit.report import Report
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.reuse import GIVEN_UP, OutputReuse
+from tests.galaxydit.injected_failures import FAILURES, Failure, UnguardedEngine
 from tests.galaxydit.test_acceleration import run
 
 EVERY_THIRD = FixedSteps((*range(8), *range(10, 40, 3), 38, 39))

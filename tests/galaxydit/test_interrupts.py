@@ -9,7 +9,6 @@ from diffusers import DiffusionPipeline, WanPipeline
 
 from galaxydit.cli import main
 from galaxydit.eval.jobs import maker
-from galaxydit.eval.realism.measurements import Realism
 from galaxydit.pipelines.runs.store import Store
 
 SMALL = ["--height", "32", "--width", "32", "--frames", "5", "--steps", "10", "--guidance", "3"]
@@ -63,17 +62,6 @@ def test_an_interrupt_says_how_far_a_long_command_is(
     assert "done; the same command goes on" in shown
 
 
-def test_an_interrupt_of_realism_says_where_its_finished_parts_are(
-    tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    monkeypatch.setattr(Realism, "residual", lambda self: signal.raise_signal(signal.SIGINT))
-    (tmp_path / "prompts.txt").write_text("a red ball\n", encoding="utf-8")
-    given = ["--model", tiny_wan_folder, "--prompts", tmp_path / "prompts.txt", "--out", tmp_path, *SMALL[:6]]
-    assert run("realism", *given, "--parts", "residual") == 130
-    expected = f"stopped, finished parts are in {tmp_path / 'realism.json'}; the same command goes on"
-    assert expected in capsys.readouterr().err
-
-
 def misreport(number: int) -> Any:
     """A function that receives this signal, and turns the KeyboardInterrupt into an error of its own."""
 
@@ -86,27 +74,16 @@ def misreport(number: int) -> Any:
     return function
 
 
-@pytest.mark.parametrize("command", ["generate", "realism"])
 @pytest.mark.parametrize("place", ["reading weights", "making a video"])
 def test_an_interrupt_that_a_library_reports_as_its_own_error_ends_as_an_interrupt(
-    command: str,
-    place: str,
-    tiny_wan_folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
+    place: str, tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     if place == "reading weights":
         monkeypatch.setattr(DiffusionPipeline, "from_pretrained", misreport(signal.SIGINT))
     else:
         monkeypatch.setattr(WanPipeline, "encode_prompt", misreport(signal.SIGINT))
-    given = [command, "--model", tiny_wan_folder, *SMALL[:6]]
-    if command == "generate":
-        given += ["--prompt", "a red ball", "--out", tmp_path / "video.mp4"]
-    else:
-        (tmp_path / "prompts.txt").write_text("a red ball\n", encoding="utf-8")
-        given += ["--prompts", tmp_path / "prompts.txt", "--out", tmp_path, "--parts", "residual"]
-    assert run(*given) == 130
+    given = ["--model", tiny_wan_folder, *SMALL[:6], "--prompt", "a red ball", "--out", tmp_path / "video.mp4"]
+    assert run("generate", *given) == 130
     assert "error" not in capsys.readouterr().err
 
 

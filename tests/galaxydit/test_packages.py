@@ -28,9 +28,9 @@ EVAL_LAYERS = (
     ("markdown",),
     ("metrics", "published", "cost"),
     ("compare",),
-    ("jobs", "latency", "realism", "demo"),
+    ("jobs", "latency", "demo", "drawn_noise"),
     ("vbench",),
-    ("report", "studies"),
+    ("report",),
     ("validate",),
 )
 OTHER_PACKAGES = ("pipelines", "calibration", "eval")

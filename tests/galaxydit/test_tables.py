@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from galaxydit.calibration.published import load_published
 from galaxydit.calibration.tables import target_table
-from galaxydit.commands import calibrate, compare, demo, eval_vbench, inspect, latency, realism
+from galaxydit.commands import calibrate, compare, demo, eval_vbench, inspect, latency
 from galaxydit.description import TransformerDescription
 from galaxydit.eval.compare.equal_compute import AtSpeedup
 from galaxydit.eval.demo import DemoResult, DemoSample, DemoVariant
-from galaxydit.eval.realism.measurements import goals
 from galaxydit.eval.vbench.results import DimensionScore, Drop, Results, VariantScores
 from galaxydit.families import FAMILIES
 from galaxydit.pipelines.settings import GenerationSettings
@@ -83,19 +81,6 @@ def of_latency() -> tuple[list[Any], Expected]:
     return [latency.build_table([row])], ["12345.6", "1234.56", "12.34x", "0.123", "123.0", "1,230"]
 
 
-def of_realism() -> tuple[list[Any], Expected]:
-    rows = [{"name": row.name, "published": row.psnr, "mean": 120.0} for row in load_published().step_lists]
-    measured: dict[str, Any] = {
-        "step lists": {"rows": rows, "mean_absolute_difference": 104.25, "spearman": -0.125},
-        "methods shift 3": {"rows": rows, "spearman": -0.125},
-        "propagation": {"first_by_40": 1234.5},
-        "noise levels": {"mean": 45.678},
-    }
-    measured["goals"] = goals(measured)
-    names = [word for row in rows for word in row["name"].split()]
-    return list(realism.build_tables(measured, 16)), [*names, "120.00", "-0.125", "1234.500", "45.678"]
-
-
 def of_vbench() -> tuple[list[Any], Expected]:
     drop = Drop(-10.25, -12.75, 14.5, 944)
     score = DimensionScore(0.98765, 100.0, "vbench_standard", True, dict.fromkeys("ab", 1.0), drop)
@@ -105,7 +90,7 @@ def of_vbench() -> tuple[list[Any], Expected]:
     return [eval_vbench.build_table(found)], expected
 
 
-@pytest.mark.parametrize("tables", [of_calibrate, of_compare, of_demo, of_inspect, of_latency, of_realism, of_vbench])
+@pytest.mark.parametrize("tables", [of_calibrate, of_compare, of_demo, of_inspect, of_latency, of_vbench])
 def test_a_table_fits_80_columns(tables: Callable[[], tuple[list[Any], Expected]]) -> None:
     screen = StringIO()
     printed, expected = tables()

@@ -33,8 +33,7 @@ from galaxydit.eval.compare.method import Attached, Method, Setting
 from galaxydit.eval.compare.methods.uniform_skip import full_step_counts
 from galaxydit.eval.compare.rules.decision import ScheduleRule, StepObservation
 from galaxydit.eval.compare.rules.rule_observer import CachedOutput, under_rule
-from galaxydit.eval.compare.step_pairs import Pairs, at, check_calibrated, over_pairs
-from galaxydit.eval.compare.trajectory import Trajectory, guide, record_each
+from galaxydit.eval.compare.trajectory import Pairs, RecordedSteps, at, check_calibrated, guide, over_pairs, record_each
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.proxies import relative_l1
 
@@ -114,18 +113,18 @@ def calibrate(
     }
 
 
-def _error(recordings: Sequence[Trajectory], earlier: int, step: int) -> float:
+def _error(recordings: Sequence[RecordedSteps], earlier: int, step: int) -> float:
     """Relative L1 error at `step` of the guided residual cached at `earlier`, mean over the recordings."""
     residuals = [[each.guided(place) - each.latents[place] for place in (earlier, step)] for each in recordings]
     return sum(float(relative_l1(cached, true)) for cached, true in residuals) / len(residuals)
 
 
-def _factor(recordings: Sequence[Trajectory], branch: str, earlier: int, step: int) -> float:
+def _factor(recordings: Sequence[RecordedSteps], branch: str, earlier: int, step: int) -> float:
     residuals = [(each.residual(step, branch), each.residual(earlier, branch)) for each in recordings]
     return slope_through_origin([(true - cached, cached) for true, cached in residuals])
 
 
-def _scale(recordings: Sequence[Trajectory], factors: dict[str, Pairs], earlier: int, step: int) -> float:
+def _scale(recordings: Sequence[RecordedSteps], factors: dict[str, Pairs], earlier: int, step: int) -> float:
     pairs = []
     for each in recordings:
         predicted = {

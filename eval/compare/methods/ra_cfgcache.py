@@ -38,8 +38,7 @@ from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_g
 from galaxydit.eval.compare.methods.teacache import fit_polynomial
 from galaxydit.eval.compare.rules.decision import ScheduleRule, StepObservation, share_of_steps, warm_ups
 from galaxydit.eval.compare.rules.rule_observer import under_rule
-from galaxydit.eval.compare.step_pairs import Pairs, at, check_calibrated, over_pairs
-from galaxydit.eval.compare.trajectory import Trajectory, record_each
+from galaxydit.eval.compare.trajectory import Pairs, RecordedSteps, at, check_calibrated, over_pairs, record_each
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.proxies import relative_l1, relative_l2
@@ -143,7 +142,7 @@ def calibrate(
     }
 
 
-def branch_correlation(recordings: Sequence[Trajectory], earlier: int, step: int) -> float:
+def branch_correlation(recordings: Sequence[RecordedSteps], earlier: int, step: int) -> float:
     """Cosine between the errors of the two branches if step `step` reuses the residual of step `earlier`.
 
     The result is the mean over the recordings; a recording without guidance counts as 1.
@@ -159,7 +158,11 @@ def branch_correlation(recordings: Sequence[Trajectory], earlier: int, step: int
 
 
 def _propagation(
-    pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int, plain: list[Trajectory]
+    pipe: DiffusionPipeline,
+    prompts: Sequence[str],
+    generation: GenerationSettings,
+    seed: int,
+    plain: list[RecordedSteps],
 ) -> dict[int, float]:
     """By step: relative change of the final latent / relative error of the guided prediction that caused the change,
     mean over the first PERTURBED_PROMPTS prompts.

@@ -3,11 +3,10 @@
 from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
 import torch
 from diffusers import WanPipeline
 
-from galaxydit.eval.compare.trajectory import Trajectory, record, record_each
+from galaxydit.eval.compare.trajectory import RecordedSteps, record, record_each
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -51,11 +50,11 @@ def test_what_is_recorded_is_what_the_transformer_got_and_gave(
 
 def test_guidance_composes_the_branches() -> None:
     branches = {"cond": [torch.tensor([2.0])], "uncond": [torch.tensor([1.0])]}
-    assert Trajectory(outputs=branches, guidance_scale=6.0).guided(0).item() == 7.0
-    assert Trajectory(outputs={"cond": branches["cond"]}, guidance_scale=6.0).guided(0).item() == 2.0
+    assert RecordedSteps(outputs=branches, guidance_scale=6.0).guided(0).item() == 7.0
+    assert RecordedSteps(outputs={"cond": branches["cond"]}, guidance_scale=6.0).guided(0).item() == 2.0
 
 
-def test_a_recorded_batch_holds_the_guided_predictions_that_the_scheduler_saw(
+def test_a_recording_holds_the_guided_predictions_that_the_scheduler_saw(
     tiny_wan_pipeline: WanPipeline, settings: GenerationSettings
 ) -> None:
     """Seen from the scheduler's side, independently of the recorder's hooks."""
@@ -67,26 +66,12 @@ def test_a_recorded_batch_holds_the_guided_predictions_that_the_scheduler_saw(
         return step(prediction, *args, **kwargs)
 
     tiny_wan_pipeline.scheduler.step = watch
-    found = record(tiny_wan_pipeline, ["a red ball", "a blue ball"], [0, 1], settings, residuals=True)
+    found = record(tiny_wan_pipeline, "a red ball", settings, 0)
     torch.testing.assert_close([found.guided(place) for place in range(found.steps)], seen)
     assert found.final.shape == found.latents[0].shape
-    assert found.sigmas.shape == (found.steps,)
-    changes = np.array(found.residual_changes)
-    assert changes.shape == (found.steps, 2, 2)
-    assert np.isnan(changes[0]).all()
-    assert np.isfinite(changes[1:]).all()
-
-
-def test_a_batch_of_one_is_recorded_as_in_a_larger_batch(
-    tiny_wan_pipeline: WanPipeline, settings: GenerationSettings
-) -> None:
-    both = record(tiny_wan_pipeline, ["a red ball", "a blue ball"], [0, 1], settings)
-    one = record(tiny_wan_pipeline, ["a blue ball"], [1], settings)
-    torch.testing.assert_close(one.final, both.final[1:], atol=1e-4, rtol=1e-3)
-    np.testing.assert_allclose(one.frames, both.frames[1:], atol=2e-3)
 
 
 def test_without_guidance_there_is_one_branch(tiny_wan_pipeline: WanPipeline, settings: GenerationSettings) -> None:
-    found = record(tiny_wan_pipeline, ["a red ball"], [0], replace(settings, guidance_scale=1.0))
+    found = record(tiny_wan_pipeline, "a red ball", replace(settings, guidance_scale=1.0), 0)
     assert found.steps == settings.steps
     assert {branch: len(kept) for branch, kept in found.outputs.items()} == {"cond": settings.steps}

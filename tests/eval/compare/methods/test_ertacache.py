@@ -14,8 +14,7 @@ from galaxydit.eval.compare.methods.ertacache import (
     sources_under,
 )
 from galaxydit.eval.compare.rules.decision import StepObservation
-from galaxydit.eval.compare.step_pairs import at, over_pairs
-from galaxydit.eval.compare.trajectory import record
+from galaxydit.eval.compare.trajectory import at, over_pairs, record
 
 METHOD, PUBLISHED = METHODS
 # The error grows by 0.1 per step of gap, and twice as fast from step 4 on.
@@ -54,7 +53,7 @@ def test_the_factor_is_that_of_least_squares_over_all_pairs():
 def test_a_reused_step_is_the_rectified_residual_on_the_latent_shortened(tiny_wan_pipeline, settings):
     """Step 1 reuses step 0 in both branches; the expected guided prediction follows from a plain recording."""
     settings = replace(settings, steps=4)
-    plain = record(tiny_wan_pipeline, ["a red ball"], [0], settings)
+    plain = record(tiny_wan_pipeline, "a red ball", settings, 0)
     calibration = {
         "errors": over_pairs(4, lambda earlier, step: 0.0 if step == 1 else 9.0),
         "factors": {branch: over_pairs(4, lambda *_, k=k: k) for branch, k in (("cond", 0.25), ("uncond", -0.5))},
@@ -63,7 +62,7 @@ def test_a_reused_step_is_the_rectified_residual_on_the_latent_shortened(tiny_wa
     latent = plain.latents[1]
     for adjust, rectify, scale in ((True, True, 0.8), (True, False, 0.9), (False, True, 1.0), (False, False, 1.0)):
         with METHOD.attach(tiny_wan_pipeline, {"full_steps": 3, "adjust": adjust, "rectify": rectify}, calibration):
-            reused = record(tiny_wan_pipeline, ["a red ball"], [0], settings)
+            reused = record(tiny_wan_pipeline, "a red ball", settings, 0)
         assert torch.equal(reused.latents[1], latent)
         for branch, factor in (("cond", 0.25), ("uncond", -0.5)):
             expected = scale * (latent + (1 + factor * rectify) * plain.residual(0, branch))
@@ -73,7 +72,7 @@ def test_a_reused_step_is_the_rectified_residual_on_the_latent_shortened(tiny_wa
 def test_calibrated_corrections_bring_the_guided_prediction_nearer_to_the_true_one(tiny_wan_pipeline, settings):
     """By least squares on the calibration's own recording, so for each pair of steps alone."""
     calibration = METHOD.calibrate(tiny_wan_pipeline, ["a red ball"], settings, 0)
-    plain = record(tiny_wan_pipeline, ["a red ball"], [0], settings)
+    plain = record(tiny_wan_pipeline, "a red ball", settings, 0)
     step, earlier = 8, 5
     error = {}
     for corrected in (False, True):

@@ -13,8 +13,7 @@ from galaxydit.eval.compare.methods.ra_cfgcache import (
     sensitivities,
 )
 from galaxydit.eval.compare.rules.decision import StepObservation
-from galaxydit.eval.compare.step_pairs import LONGEST_GAP, over_pairs
-from galaxydit.eval.compare.trajectory import Trajectory
+from galaxydit.eval.compare.trajectory import LONGEST_GAP, RecordedSteps, over_pairs
 
 EVEN = [1.0] * 50  # all steps weigh alike
 
@@ -106,9 +105,9 @@ def test_a_pair_of_steps_is_found_by_the_later_one_and_the_gap() -> None:
 def test_the_correlation_is_between_the_errors_of_reuse_and_the_mean_of_recordings() -> None:
     zero = torch.zeros(2)
 
-    def recorded(unconditional: list[float]) -> Trajectory:
+    def recorded(unconditional: list[float]) -> RecordedSteps:
         outputs = {"cond": [torch.tensor([1.0, 0.0]), zero], "uncond": [torch.tensor(unconditional), zero]}
-        return Trajectory(latents=[zero, zero], outputs=outputs)
+        return RecordedSteps(latents=[zero, zero], outputs=outputs)
 
     assert branch_correlation([recorded([3.0, 3.0])], 0, 1) == pytest.approx(1 / math.sqrt(2), abs=1e-6)
     assert branch_correlation([recorded([3.0, 0.0]), recorded([0.0, 3.0])], 0, 1) == pytest.approx(0.5)

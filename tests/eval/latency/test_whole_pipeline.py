@@ -1,12 +1,12 @@
-"""The study of Wan2.1's whole pipeline runs and writes what it measured; no time is asserted."""
+"""The measurement of Wan2.1's whole pipeline runs and writes what it measured; no time is asserted."""
 
 import json
 from pathlib import Path
 
 import pytest
 
+from galaxydit.eval.latency import whole_pipeline
 from galaxydit.eval.latency.latency_settings import Preset
-from galaxydit.eval.studies import whole_pipeline
 
 
 def test_a_plain_and_an_accelerated_video_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

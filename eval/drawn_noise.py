@@ -1,6 +1,6 @@
 """What 2x costs on wan-tiny under each scheduler that draws noise in every step.
 
-`python -m galaxydit.eval.studies.drawn_noise --prompts 16 --out DIR` generates each caption plain from two draws of the
+`python -m galaxydit.eval.drawn_noise --prompts 16 --out DIR` generates each caption plain from two draws of the
 noise, and accelerated from the first, by the profile that was measured with UniPC. It resumes an interrupted run.
 """
 
@@ -18,16 +18,18 @@ import torch
 from torch import Tensor, nn
 
 import galaxydit
+from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.calibration.provenance import package_versions
 from galaxydit.eval.compare.methods.ablations import shipped
 from galaxydit.eval.metrics.registry import measure, select
-from galaxydit.eval.studies.guard_under_failures import load, unseen_captions
 from galaxydit.files import write_json
 from galaxydit.pipelines.generate import GeneratedVideo, generate
+from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
+from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
-SPEEDUP, SHIFT = 2.0, 1.5
+SPEEDUP, SHIFT, SEED = 2.0, 1.5, 700
 METRICS = ("caption_colours", "caption_motions", "temporal_flickering")
 FLOW = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": SHIFT}
 SCHEDULERS: dict[str, Callable[[], Any]] = {
@@ -91,11 +93,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of results.json, written after each caption")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    pipe, path = load("bfloat16"), given.out / "results.json"
+    pipe, path = load_pipeline("wan-tiny", dtype=torch.bfloat16), given.out / "results.json"
+    pipe.set_progress_bar_config(disable=True)
+    captions = draw_prompts(given.prompts, SEED, apart_from=read_prompts(WAN_TINY_PROMPTS))
     rows = json.loads(path.read_text())["captions"] if path.exists() else {}
     for name, make in SCHEDULERS.items():
         done = rows.setdefault(name, [])
-        for prompt in unseen_captions(given.prompts)[len(done) :]:
+        for prompt in captions[len(done) :]:
             done.append(measure_caption(pipe, make, prompt))
             write_json(path, {"versions": package_versions(), "speedup": SPEEDUP, "captions": rows})
             logging.info("%s, %d captions: %s", name, len(done), done[-1])

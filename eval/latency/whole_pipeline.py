@@ -1,6 +1,6 @@
 """Seconds and joules of the whole pipeline of Wan2.1 with and without the plugin, on random weights of its true shapes.
 
-`python -m galaxydit.eval.studies.whole_pipeline --out eval/results/pipeline-1.3B-480p.json` builds Wan2.1's text
+`python -m galaxydit.eval.latency.whole_pipeline --out eval/results/pipeline-1.3B-480p.json` builds Wan2.1's text
 encoder, transformer and autoencoder with random weights, and generates one video plain and one with
 `accelerate(speedup=...)`, whose schedule is that of the profile. Time does not depend on the values of the weights; the
 videos are noise, so they say nothing about quality. With real weights, `galaxydit validate` measures both.
