@@ -26,7 +26,10 @@ from galaxydit.runtime.stack import Stack
 from galaxydit.runtime.step import Noise
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
-MOST_BREAKS = 2  # of a latent's way under an unknown scheduler, which may draw noise
+MOST_BREAKS = 2  # steps that no latent continued into; with more, each step rolls the latent or draws noise
+BROKEN = (
+    f"no latent continued into more than {MOST_BREAKS} steps (rolled, replaced, or with new noise), so all are computed"
+)
 
 
 class Engine:
@@ -146,8 +149,10 @@ class Engine:
                 f"{self.few_steps} or fewer), so all are computed"
             )
             return Reason.FEW_STEPS
-        if generation.noise is Noise.UNKNOWN and generation.breaks > MOST_BREAKS:
-            return Reason.DRAWN_NOISE
+        generation.is_broken = generation.is_broken or len(generation.breaks) > MOST_BREAKS
+        if generation.is_broken:
+            self.session.warn_and_note(BROKEN)
+            return Reason.NO_HISTORY
         if generation.noise in (Noise.NONE, Noise.UNKNOWN) or self.config.history_length == 0:
             return None
         mix = mix_of(generation.scheduler, info)

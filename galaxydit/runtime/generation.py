@@ -27,7 +27,8 @@ class Generation:
         first, step: the first step that runs, and the latest; `step` is -1 before the first.
         scheduler, timesteps: None if unknown; the tensor and its address in the pipeline identify the generation.
         noise, reuses_clean: whether steps draw noise; whether clean predictions are reused where they may.
-        cannot_reuse, breaks: why no step can be reused, or ""; how often a latent continued none after the first step.
+        cannot_reuse: why no step can be reused under drawn noise, or "".
+        breaks, is_broken: steps into which no latent continued; whether they were too many, so that all is computed.
         is_checked: compare each latent with the last step's, so that the host waits for the device; else comparisons
             are read before the first reused step (`is_trusted`: none failed) and in the last step.
         sigmas, response: noise level of each step, and `scheduler_response`; None where unknown or not yet measured.
@@ -46,7 +47,8 @@ class Generation:
     noise: Noise = Noise.UNKNOWN
     reuses_clean: bool = True
     cannot_reuse: str = ""
-    breaks: int = 0
+    breaks: set[int] = field(default_factory=set)
+    is_broken: bool = False
     is_checked: bool = True
     is_trusted: bool = False
     sigmas: tuple[float, ...] | None = None
@@ -127,11 +129,15 @@ class Generation:
         """Whether a call that continues no trajectory begins another one here, and no new generation."""
         return call.info.step > self.first or call.info.step == self.step
 
-    def begin(self) -> Trajectory:
-        """A new trajectory, as fast as the others."""
+    def begin(self, step: int) -> Trajectory:
+        """A new trajectory from `step` on, as fast as the others, with the branches of their last steps."""
         speed, stride = (max((getattr(one, name) for one in self.trajectories), default=0.0) for name in SPEEDS)
-        self.trajectories.append(Trajectory(speed=speed, stride=stride))
-        return self.trajectories[-1]
+        begun = Trajectory(speed=speed, stride=stride)
+        if self.trajectories:
+            latest = self.trajectories[-1]
+            begun.seen.extend(list(latest.seen)[: -1 if latest.step == step else None])
+        self.trajectories.append(begun)
+        return begun
 
     def end(self, trajectory: Trajectory) -> None:
         trajectory.release()

@@ -138,7 +138,7 @@ class Session:
         generation, trajectory = next((pair for pair in found if pair[1] is not None), (None, None))
         if trajectory is None:
             generation = next((one for one in reversed(fitting) if one.holds(call)), None) or self._open(call)
-            trajectory, self.current = generation.begin(), generation
+            trajectory, self.current = generation.begin(call.info.step), generation
             is_late = call.info.step > generation.first + 2  # earlier, the outputs of some models move a latent far
             is_window = any(one.step == call.info.step for one in generation.trajectories)
             generation.is_checked = generation.is_checked or is_window or is_late
@@ -146,7 +146,10 @@ class Session:
                 generation.goal = replace(generation.goal, verified=None)  # known for whole latents alone
             if is_late:
                 self.warn_and_note(NEW_TRAJECTORY)
-            generation.breaks += call.info.step > generation.first
+            if call.info.step > generation.first:
+                generation.breaks.add(call.info.step)
+        elif trajectory.step < call.info.step and generation is not None:
+            generation.breaks.discard(call.info.step)
         assert generation is not None
         self._calls += 1
         trajectory.used, self.current = self._calls, generation

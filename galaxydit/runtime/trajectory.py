@@ -19,6 +19,7 @@ from galaxydit.runtime.step import Noise
 
 REMEMBERED = 7  # steps whose branches are known
 RECENT = 4  # steps after which a branch that is not called any more is forgotten
+SOLVER = 2  # steps whose outputs together move a latent, as in Heun's method
 # By distance of the weights, a step moves a latent at most this many times as far as earlier steps did; and this many
 # times its own norm in the first step, and where the guidance differs from that of the step before.
 FURTHER, FASTEST = 2.0, 2.5
@@ -161,7 +162,9 @@ class Trajectory:
         return torch.cat([sums[:2], shares.amax(0, keepdim=True), largest])
 
     def move_to(self, call: CallIdentity, first: int) -> "Move":
-        is_guided_anew = self.steady_since == self.step or (len(self.seen) > 1 and self.seen[-1] != self.seen[-2])
+        is_guided_anew = self.step - self.steady_since < SOLVER or (
+            len(self.seen) > 1 and self.seen[-1] != self.seen[-2]
+        )
         return Move(call.info.step, self.weights, call.weights, is_guided_anew, self.step == first)
 
     def continues(self, measured: Sequence[float], move: "Move", noise: "Noise") -> bool:
@@ -176,9 +179,8 @@ class Trajectory:
                 return True
         if noise is Noise.DRAWN:
             return not self.cleans
-        fastest = FASTEST * size
-        if self.speed and not move.is_guided_anew:
-            fastest = max(FURTHER * self.speed, size)
+        is_any = move.is_guided_anew or not self.speed
+        fastest = max(FURTHER * self.speed, FASTEST * size if is_any else size)
         if noise is Noise.UNKNOWN:  # drawn noise moves a latent farther than denoising does
             fastest = min(fastest, FASTEST * size)
         reach = fastest * max(distance, self.stride)
@@ -190,7 +192,8 @@ class Trajectory:
 
     def enter(self, call: CallIdentity, branch: str) -> TransformerState:
         component, info, before = call.component, call.info, self.states.get(call.component)
-        if before is not None and before.rows.get(branch, len(call.latent)) != len(call.latent):
+        other_rows = before is not None and before.rows.get(branch, len(call.latent)) != len(call.latent)
+        if before is not None and other_rows:
             # Guidance in one batch was switched off or on, so cached tensors have another batch size.
             self.states[component] = TransformerState(before.samples, controllers=before.controllers)
             self.cleans.clear()
@@ -198,9 +201,9 @@ class Trajectory:
             for name, state in self.states.items():
                 called = {branch for component, branch in (self.seen[-1] if self.seen else ()) if component == name}
                 state.keep_only(self.branches(name) if called else set())
-            other_scale = call.guidance_scale != self.guidance_scale
-            if other_scale or (len(self.seen) > 1 and self.seen[-1] != self.seen[-2]):
-                self.steady_since = info.step if other_scale else self.step
+            other_guidance = other_rows or call.guidance_scale != self.guidance_scale
+            if other_guidance or (len(self.seen) > 1 and self.seen[-1] != self.seen[-2]):
+                self.steady_since = info.step if other_guidance else self.step
             self.guidance_scale = call.guidance_scale
             if self.step < 0:
                 self.unheld = call.weights[0] if info.step == 0 else 0.0

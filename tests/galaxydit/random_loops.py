@@ -2,7 +2,8 @@
 
 The toy's data are Gaussian around a picture for each text, so its velocity is known at every call. A loop draws its
 scheduler, steps, windows, guidance, contexts, interruptions and other loops in between at random. The error of each
-predicted call is compared with the worst error of undisturbed loops at the same step.
+predicted call is compared with the error of a prediction from the last full steps of its own latent, and where that is
+smaller, with the worst error at this step of undisturbed loops that compute the same steps.
 
     python -m tests.galaxydit.random_loops --minutes 60
 """
@@ -31,12 +32,12 @@ from torch import Tensor, nn
 
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig
+from galaxydit.extrapolation import CachedStep, predict
 from galaxydit.policies.general_schedule import general_schedule
 
 SHAPE = (1, 4, 4, 8, 8)
 SPREAD = 0.5  # standard deviation of the data around their picture
 ROUNDING = 1e-3  # relative error below which nothing counts as a mistake
-EVERY = (2, 3, 4, 6, 9, 14)
 SPEEDUPS = (1.5, 2.0, 3.0)
 SIBLINGS = 0.3  # relative distance of two latents at one step below which a mistake does not count
 FLOW = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0}
@@ -109,8 +110,7 @@ class Plan:
     stops_at: int | None = None
     texts: int = 0
     blind: bool = False  # the plugin does not know the scheduler
-    every: int = 0  # computes every so manieth step instead of a schedule
-    offset: int = 0
+    full: tuple[int, ...] = ()  # computes these steps instead of a schedule's
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -120,13 +120,14 @@ class Plan:
 
 @dataclass
 class Seen:
-    """A predicted call: its loop, window, branch and step, its error, and its latent."""
+    """A predicted call: its loop, window, branch and step, its error, that from its own full steps, and its latent."""
 
     loop: int
     window: int
     branch: str
     step: int
     error: float
+    own_error: float
     latent: Tensor
 
     def __str__(self) -> str:
@@ -139,20 +140,38 @@ class Watch:
     """Calls the transformer and keeps the errors of predicted calls and the latents of all."""
 
     model: WanTransformer3DModel
+    draws_noise: bool
     predicted: list[Seen] = field(default_factory=list)
+    computed: dict[tuple[int, int, str], set[int]] = field(default_factory=lambda: defaultdict(set))
     latents: dict[int, list[tuple[tuple[int, int], Tensor]]] = field(default_factory=lambda: defaultdict(list))
+    full: dict[tuple[int, int, str], tuple[CachedStep, ...]] = field(default_factory=lambda: defaultdict(tuple))
+
+    def forget(self, loop: int) -> None:
+        """Full steps of this loop are of another latent, because it was rolled."""
+        for place in [place for place in self.full if place[0] == loop]:
+            del self.full[place]
 
     def __call__(
         self, loop: int, window: int, branch: str, step: int, latent: Tensor, t: Tensor, text: Tensor
     ) -> Tensor:
-        last = self.model.blocks[-1]
+        last, place, sigma = self.model.blocks[-1], (loop, window, branch), float(t.max()) / 1000
         last.ran = False
         output: Tensor = self.model(latent, t, text, return_dict=False)[0]
         self.latents[step].append(((loop, window), latent))
-        exact = velocity(latent, float(t.max()) / 1000, text)
-        if not last.ran:
-            error = float((output - exact).norm() / exact.norm())
-            self.predicted.append(Seen(loop, window, branch, step, error, latent))
+        exact = velocity(latent, sigma, text)
+
+        def error(predicted: Tensor) -> float:
+            return float((predicted - exact).norm() / exact.norm())
+
+        if last.ran:
+            kept = latent - sigma * exact if self.draws_noise else exact  # the clean video does not depend on the noise
+            self.full[place] = (*self.full[place][-1:], CachedStep(step, sigma, kept))
+            self.computed[place].add(step)
+        else:
+            alike = [one for one in self.full[place] if one.tensor.shape == exact.shape]
+            own = [predict(tuple(alike), sigma, order) for order in (0, 1) if alike]
+            errors = [error((latent - one) / sigma if self.draws_noise else one) for one in own]
+            self.predicted.append(Seen(loop, window, branch, step, error(output), max(errors, default=0.0), latent))
         return output
 
 
@@ -163,13 +182,16 @@ def run_loop(index: int, plan: Plan, call: Watch, scheduler: Any) -> Iterator[No
     texts = {"cond": pictures[0], "uncond": pictures[1]}
     scheduler.set_timesteps(plan.steps)
     latent = torch.randn(SHAPE, generator=generator)
-    guided, model = GUIDED[plan.guided], call.model
+    guided, model, before = GUIDED[plan.guided], call.model, 0
     for step, t in enumerate(scheduler.timesteps):
         if step == plan.stops_at:
             return
         shift = int(torch.randint(1, 8, (1,), generator=generator)) if plan.rolls == "every step" else 0
         if plan.rolls == "once" and step == plan.steps // 2:
-            latent, shift = latent.roll(3, -1), 0
+            latent, before = latent.roll(3, -1), 3
+        if shift != before:
+            call.forget(index)
+            before = shift
         latent = latent.roll(shift, -1)
         total, count = torch.zeros(SHAPE), torch.zeros(4)
         for window, (low, high) in enumerate(plan.windows):
@@ -234,11 +256,10 @@ def draw(rng: random.Random) -> list[Plan]:
 def run(plans: list[Plan], rng: random.Random) -> Watch:
     """Run loops that take turns at random on one accelerated transformer; each has a scheduler of its own."""
     model = WanTransformer3DModel()
-    watch = Watch(model)
+    watch = Watch(model, plans[0].scheduler in NOISY)
     kinds = PLAIN | NOISY
     schedulers = [kinds[plan.scheduler]() for plan in plans]
-    every, calls = plans[0].every, 2 * plans[0].steps  # Heun calls twice a step
-    policy = FixedSteps((0, *range(1 + plans[0].offset, calls, every))) if every else general_schedule(plans[0].speedup)
+    policy = FixedSteps(plans[0].full) if plans[0].full else general_schedule(plans[0].speedup)
     config = GalaxyDiTConfig(policy, warmup=0.1, order=plans[0].order)
     own = None if plans[0].blind else schedulers[0]
     with torch.no_grad(), galaxydit.accelerate(model, config=config, scheduler=own):
@@ -259,25 +280,24 @@ class Undisturbed:
     """Worst error by step, and predicted calls by speedup, of loops of the same kind that nothing disturbs."""
 
     def __init__(self) -> None:
-        self._worst: dict[tuple[Any, ...], dict[int, float]] = {}
+        self._worst: dict[tuple[Any, ...], dict[int, float]] = defaultdict(lambda: defaultdict(float))
+        self._ran: set[tuple[Any, ...]] = set()
         self._reused: dict[tuple[Any, ...], int] = {}
 
-    def worst(self, plan: Plan) -> dict[int, float]:
-        """By step, over schedules, evenly spaced full steps, both orders and several seeds."""
-        if plan.key not in self._worst:
-            worst = self._worst[plan.key] = defaultdict(float)
-            alone = replace(self._alone(plan), speedup=2.0)
-            spaced = [
-                replace(alone, every=every, offset=offset) for every in (2, 3, 4, 6, 9, 14) for offset in range(2)
-            ]
-            planned = [replace(alone, speedup=speedup) for speedup in SPEEDUPS]
-            for kind in (*spaced, *planned):
-                for order in (0, 1):
-                    for seed in range(2):
-                        watch = run([replace(kind, order=order, seed=seed, texts=seed % 3)], random.Random(0))
-                        for seen in watch.predicted:
-                            worst[seen.step] = max(worst[seen.step], seen.error)
-        return self._worst[plan.key]
+    def limit(self, plan: Plan, step: int) -> float:
+        """Worst error at this step over the loops until now."""
+        return self._worst[plan.key][step]
+
+    def run(self, plan: Plan, full: tuple[int, ...]) -> None:
+        """Add loops that compute these steps, of both orders and several seeds."""
+        if (plan.key, full) in self._ran:
+            return
+        self._ran.add((plan.key, full))
+        for order in (0, 1):
+            for seed in range(3):
+                alone = replace(self._alone(plan), full=full, order=order, seed=seed, texts=seed)
+                for seen in run([alone], random.Random(0)).predicted:
+                    self._worst[plan.key][seen.step] = max(self.limit(plan, seen.step), seen.error)
 
     def reused(self, plan: Plan) -> int:
         """Number of predicted calls of this loop's kind and speedup."""
@@ -308,10 +328,15 @@ class Tally:
         self.loops += len(plans)
         self.predicted += len(watch.predicted)
         for seen in watch.predicted:
-            own = plans[seen.loop]
+            if seen.error <= max(2 * seen.own_error, ROUNDING):
+                continue
+            own, full = plans[seen.loop], tuple(sorted(watch.computed[seen.loop, seen.window, seen.branch]))
             # The plugin knows the scheduler of the first loop, and takes it for that of others with equal timesteps.
-            limit = max(undisturbed.worst(replace(own, blind=blind)).get(seen.step, 0.0) for blind in (False, True))
-            if seen.error > max(2 * limit, ROUNDING):
+            kinds = [replace(own, blind=blind) for blind in (False, True)]
+            for kind in kinds:
+                undisturbed.run(kind, full)
+            limit = max(undisturbed.limit(kind, seen.step) for kind in kinds)
+            if seen.error > 2 * limit:
                 near = any(
                     other != (seen.loop, seen.window)
                     and latent.shape == seen.latent.shape
