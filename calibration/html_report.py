@@ -28,12 +28,13 @@ img{max-width:100%}figure{margin:1.5rem 0}figcaption{color:#666;font-size:.9rem}
 <p>Profile: <b>{{ profile.name }}</b>. Proxy: <b>{{ profile.recipe.proxy }}</b>. {{ profile.evidence.reason }}; \
 {{ order }}.</p>
 <h2>What a speedup costs</h2>
-<p>Speedup counts block evaluations; seconds are of denoising on this device. PSNR is against the plain video of the \
-same seed in dB, the mean over {{ verified | length }} held-out prompts with its 95 % interval. Missed by more than \
-5 %: {{ missed | join("; ") or "none" }}.\
+<p>The profile rests on {{ profile.basis }}. Speedup counts block evaluations; seconds are of denoising on this \
+device.{% if verified %} PSNR is against the plain video of the same seed in dB, the mean over \
+{{ verified | length }} held-out prompts with its 95 % interval. Missed by more than 5 %: \
+{{ missed | join("; ") or "none" }}.{% endif %}\
 {% if disturbance %} Other work disturbed the seconds: {{ disturbance }}.{% endif %}</p>
 {{ table(targets) }}
-<h2>Proxies compared by videos</h2>{{ table(compared) }}
+{% if compared %}<h2>Proxies compared by videos</h2>{{ table(compared) }}{% endif %}
 <h2>Figures</h2>
 {% for picture, text in pictures %}<figure><img alt="{{ text }}" src="data:image/png;base64,{{ picture }}">\
 <figcaption>{{ text }}</figcaption></figure>{% endfor %}
@@ -43,7 +44,8 @@ arXiv 2411.13588).</p>{{ table(redundancy) }}{% endif %}
 <h2>Ranking</h2><p>Spearman's rho between a proxy's summed distance and the error that reuse would have: along a \
 trajectory, as in arXiv 2512.03451, and between samples at the same step, where a clock has 0.</p>{{ table(ranking) }}
 <h2>Settings</h2>{{ table(settings) }}
-<h2>Prompts</h2><p>Recorded:</p>{{ prompts(recorded) }}<p>Verified on:</p>{{ prompts(verified) }}</body></html>
+<h2>Prompts</h2><p>Recorded:</p>{{ prompts(recorded) }}{% if verified %}<p>Verified on:</p>\
+{{ prompts(verified) }}{% endif %}</body></html>
 """
 
 
