@@ -1,7 +1,5 @@
 """Profiles on the Hugging Face Hub, with its cache, tokens, revisions and offline mode."""
 
-from pathlib import Path
-
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.profiles.schema import Profile, read_profile
 
@@ -15,7 +13,7 @@ def read_from_hub(address: str) -> Profile:
 
     The file is JSON that the profile's schema checks, of at most 4 MB. Raises GalaxyDiTError if it cannot be had.
     """
-    from huggingface_hub import errors, get_hf_file_metadata, hf_hub_download, hf_hub_url
+    from huggingface_hub import errors, hf_hub_download
 
     repository, _, revision = address.removeprefix(PREFIX).partition("@")
 
@@ -23,14 +21,9 @@ def read_from_hub(address: str) -> Profile:
         return refusal("profile", address, expected, cure)
 
     try:
-        try:
-            size = get_hf_file_metadata(hf_hub_url(repository, FILE, revision=revision or None)).size
-        except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.RemoteEntryNotFoundError):
-            raise
-        except (OSError, errors.HfHubHTTPError):  # offline, or the server fails: the cache may have the file
-            size = 0
-        if (size or 0) > MOST_BYTES:
-            raise refused(f"a file of at most {MOST_BYTES} bytes, not {size}", "name a repository with a profile")
+        found = hf_hub_download(repository, FILE, revision=revision or None, dry_run=True)
+        if (found.file_size or 0) > MOST_BYTES:
+            raise refused(f"a file of at most {MOST_BYTES} bytes", "name a repository with a profile")
         path = hf_hub_download(repository, FILE, revision=revision or None)
     except errors.HFValidationError as error:
         raise refused("hf://owner/name or hf://owner/name@revision", "correct the address") from error
@@ -44,9 +37,9 @@ def read_from_hub(address: str) -> Profile:
     except errors.LocalEntryNotFoundError as error:
         raise refused("a profile that was fetched before, or a connection", "connect once, or pass a file") from error
     except (OSError, errors.HfHubHTTPError) as error:
+        if getattr(getattr(error, "response", None), "status_code", None) in (401, 403):
+            raise refused("a repository that you may read", "log in with `hf auth login`") from error
         raise refused(f"an answer of the Hub ({type(error).__name__}: {error})", "try again, or pass a file") from error
-    if Path(path).stat().st_size > MOST_BYTES:
-        raise refused(f"a file of at most {MOST_BYTES} bytes", "name a repository with a profile")
     return read_profile(path)
 
 
