@@ -1,41 +1,60 @@
-"""The schedule for models without a profile: full steps are densest where errors cost most on Wan2.1."""
+"""The schedule for models without a profile: full steps are densest at the noise levels where errors cost most."""
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from galaxydit.errors import check_count, check_number
 from galaxydit.policies.budget import distinct_steps, full_step_count
-from galaxydit.policies.schedule import Schedule
+from galaxydit.policies.policy import Observation
+from galaxydit.policies.schedule import Schedule, moved_to
 
-USUAL_STEPS = 50
-"""The usual number of steps of video models, for which the schedule is planned. Other numbers stretch it."""
-LATE = 0.15
-"""Weight of the term that makes full steps denser late in the generation; the term for early steps has weight 1."""
+USUAL_STEPS = 50  # of video models
+FLOW_SHIFT = 5.0  # at which the growth of errors was measured
+POWER, LATE = 1.5, 0.15
+
+
+@dataclass(frozen=True)
+class GeneralSchedule(Schedule):
+    """Full steps with a fixed density over noise levels, whatever the model, the scheduler and its flow shift.
+
+    An error of the output, made after the share u of 50 steps at flow shift 5, grows by g until the end (measured on
+    Wan2.1-T2V-1.3B, arXiv 2609.36433), and the output changes fastest in the last steps (arXiv 2609.39343). The power
+    and the weight of the late term were chosen by videos of wan-tiny.
+
+    Attributes:
+        first_steps: steps at the beginning that are always computed.
+    """
+
+    first_steps: int = 1
+
+    def planned(self, observation: Observation, count: int, switch: int) -> tuple[int, ...]:
+        levels = np.array(observation.noise_levels[observation.first :])
+        steps, first = len(levels), min(max(self.first_steps, observation.warmup_steps), count - 1)
+        # Share of the steps that reach the noise level at flow shift 5: sigma = 5 s / (1 + 4 s), u = 1 - s.
+        share = 1 - (levels / (FLOW_SHIFT - (FLOW_SHIFT - 1) * levels) if observation.sigmas else levels)
+        growth = 1.214 * (1 - share) ** 3.832 + 0.246
+        density = (growth**POWER + LATE * share**4) * np.diff(share, append=1.0).clip(min=1e-9)
+        density[:first] = 0.0
+        low, high = 0.0, steps / density[density > 0].min(initial=np.inf)
+        for _ in range(50):
+            scale = (low + high) / 2
+            low, high = (low, scale) if np.minimum(1, scale * density).sum() >= count - first else (scale, high)
+        reached = np.cumsum(np.minimum(1, high * density))
+        late = np.searchsorted(reached, np.arange(1, count - first + 1) - 1e-6).tolist()
+        return moved_to(switch, distinct_steps([*range(first), *late], steps))
 
 
 def general_schedule(speedup: float, warmup_steps: int = 1) -> Schedule:
-    """A schedule that computes the first `warmup_steps` of 50 steps, the last step, and more early and late steps than
-    middle steps. Generations of other numbers of steps stretch it. `warmup_steps` is cut to one less than the number of
-    full steps.
+    """A schedule for any model, whose full steps are the number of steps divided by `speedup`.
 
-    An error of the output, made after the share u of the steps, is multiplied by g = 1.214 (1 - u)^3.832 + 0.246 until
-    the end (measured on Wan2.1-T2V-1.3B, arXiv 2609.36433), and the output itself changes fastest in the last steps
-    (arXiv 2609.39343). So the density of full steps, at most 1, is proportional to g^1.5 + LATE u^4. The power 1.5 was
-    chosen by videos of the test model wan-tiny, LATE by the error that the planner of calibrated schedules predicts
-    from the published curvature. `speedup` is the ratio of steps to full steps. Raises GalaxyDiTError for a speedup
-    below 1 and for a negative warm-up.
+    It computes the first `warmup_steps` steps (at most all full steps but one) and the last step. Raises
+    GalaxyDiTError for a speedup below 1 and for a negative warm-up.
     """
     check_number("speedup", speedup, 1.0)
     check_count("warmup_steps", warmup_steps, minimum=0)
-    count = full_step_count(USUAL_STEPS, speedup)
-    first = min(warmup_steps, count - 1)
-    share = np.linspace(0, 1, USUAL_STEPS)
-    density = (1.214 * (1 - share) ** 3.832 + 0.246) ** 1.5 + LATE * share**4
-    density[:first] = 0.0
-    low, high = 0.0, USUAL_STEPS / density.min(initial=np.inf, where=density > 0)
-    for _ in range(50):
-        scale = (low + high) / 2
-        low, high = (low, scale) if np.minimum(1, scale * density).sum() >= count - first else (scale, high)
-    reached = np.cumsum(np.minimum(1, high * density))
-    places = [*range(first), *np.searchsorted(reached, np.arange(1, count - first + 1) - 1e-6).tolist()]
-    levels = tuple(1 - step / USUAL_STEPS for step in range(USUAL_STEPS))
-    return Schedule(speedup, tuple(levels[step] for step in distinct_steps(places, USUAL_STEPS)), planned_sigmas=levels)
+    usual = Observation(0, USUAL_STEPS, None, False)
+    schedule = GeneralSchedule(speedup, (1.0,), first_steps=warmup_steps)
+    full = schedule.planned(usual, full_step_count(USUAL_STEPS, speedup), 0)
+    levels = tuple(FLOW_SHIFT * s / (1 + (FLOW_SHIFT - 1) * s) for s in usual.noise_levels)
+    return GeneralSchedule(speedup, tuple(levels[step] for step in full), first_steps=warmup_steps)

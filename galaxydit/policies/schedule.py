@@ -133,9 +133,14 @@ class Schedule:
         steps = len(levels)
         switch = next((i for i, level in enumerate(levels) if self.boundary is not None and level < self.boundary), 0)
         count = full_step_count(steps, self.speedup)
-        places = place_full_steps(self.sigmas, count, levels, switch, self.planned_sigmas)
+        places = self.planned(observation, count, switch)
         full_steps = with_forced(places, observation.warmup_steps, observation.limits.keep_last, steps, switch)
         return tuple(first + step for step in full_steps)
+
+    def planned(self, observation: Observation, count: int, switch: int) -> tuple[int, ...]:
+        """The `count` planned steps of those that run, from the first of these; `switch` is one of them."""
+        levels = observation.noise_levels[observation.first :]
+        return place_full_steps(self.sigmas, count, levels, switch, self.planned_sigmas)
 
     def _expected_error(self, last_full_sigma: float, sigma: float) -> float | None:
         if self.cumulative_distance is None or self.error_map is None:
@@ -169,8 +174,12 @@ def place_full_steps(
     stretched = np.interp([last * index / max(1, count - 1) for index in range(count)], np.arange(last + 1), planned)
     levels = planned_sigmas or sigmas
     places = np.interp(-stretched, -np.asarray(levels), np.linspace(0, len(sigmas) - 1, len(levels)))
-    chosen = distinct_steps(places.tolist(), len(sigmas))
-    if switch in chosen or count < 3:
+    return moved_to(switch, distinct_steps(places.tolist(), len(sigmas)))
+
+
+def moved_to(switch: int, chosen: tuple[int, ...]) -> tuple[int, ...]:
+    """The steps `chosen`, of which the one nearest to `switch` is moved there, unless they are fewer than 3."""
+    if switch in chosen or len(chosen) < 3:
         return chosen
     nearest = min(chosen[1:-1], key=lambda step: abs(step - switch))
     return tuple(sorted({*chosen, switch} - {nearest}))

@@ -75,8 +75,8 @@ def test_a_profile_from_images_or_videos_is_met(
         settings=settings,
         speedups=(2.0,),
     )
-    assert [recording.prompt for recording in measured.recordings] == lines[:3]
-    assert {row.prompt for row in measured.verifications} == {lines[3]}
+    assert [recording.prompt for recording in measured.recordings] == [*lines[:2], lines[0]]
+    assert {row.prompt for row in measured.verifications} == {lines[2]}
     measured.profile.save(tmp_path / "profile.json")
     with galaxydit.accelerate(pipe, speedup=2.0, profile=tmp_path / "profile.json") as acceleration:
         generate(pipe, lines[0], settings, 0)
@@ -97,7 +97,7 @@ def test_the_parts_of_a_changed_image_are_measured_anew(
         calibrate(pipe, lines, settings=settings, **options)
         return sorted(path.name.rpartition("-")[0] for path in (tmp_path / "parts" / "units").iterdir())
 
-    first = ["choice-0000", "choice-0001", "sample-0000", "sample-0001", "seconds", "verification-0000"]
+    first = ["check", "choice-0000", "choice-0001", "sample-0000", "sample-0001", "timing", "verification-0000"]
     assert parts() == parts() == first
     Image.new("RGB", (32, 32), "white").save(tmp_path / "blue.png")
     # The profiles that are compared and verified are others.

@@ -30,11 +30,31 @@ def test_the_warm_up_and_the_last_step_are_computed_and_the_longest_gap_lies_bet
     assert 20 <= steps[np.argmax(np.diff(steps))] <= 40
 
 
-def test_a_flow_shift_does_not_move_its_steps() -> None:
-    controller = Controller(general_schedule(2.5, 8), Limits(warmup=0.0))
-    sigmas = tuple(5 * s / (1 + 4 * s) for s in (1 - step / 50 for step in range(50)))
-    shifted = [step for step in range(50) if not controller.decide(Observation(step, 50, None, step > 0, sigmas)).reuse]
-    assert shifted == full_steps(2.5, 50, 8)
+def levels_at(shift: float, steps: int = 50) -> tuple[float, ...]:
+    return tuple(shift * s / (1 + (shift - 1) * s) for s in (1 - step / steps for step in range(steps)))
+
+
+def placed(shift: float, speedup: float = 2.5, steps: int = 50) -> list[int]:
+    sigmas, controller = levels_at(shift, steps), Controller(general_schedule(speedup, 2), Limits(warmup=0.0))
+    made = (controller.decide(Observation(step, steps, None, step > 0, sigmas)) for step in range(steps))
+    return [step for step, decision in enumerate(made) if not decision.reuse]
+
+
+def test_its_density_belongs_to_noise_levels_not_to_steps() -> None:
+    """Between two noise levels, the share of the full steps is nearly the same at every flow shift."""
+    counts = []
+    for shift in (3.0, 5.0, 8.0):
+        sigmas = levels_at(shift, 200)
+        full = [sigmas[step] for step in placed(shift, 8.0, 200)]
+        counts.append(
+            [sum(low < sigma <= high for sigma in full) for low, high in ((0.0, 0.5), (0.5, 0.9), (0.9, 1.0))]
+        )
+    assert np.ptp(counts, axis=0).max() <= 3
+    assert placed(8.0) != placed(3.0)
+
+
+def test_at_the_measured_flow_shift_and_without_noise_levels_its_places_are_the_same() -> None:
+    assert placed(5.0) == full_steps(2.5, 50, 2)
 
 
 def test_a_speedup_below_1_is_refused() -> None:

@@ -54,12 +54,12 @@ def test_max_error_is_never_passed_and_needs_no_budget() -> None:
 def test_with_a_schedule_its_steps_are_computed_besides() -> None:
     policy = Online(0.16, LINE, general_schedule(10.0))
     lively = [0.1] * 50
-    lively[14] = 0.4
+    lively[15] = 0.4
     decisions = play(config(policy, warmup=0.0), lively)
     scheduled = {step for step, decision in enumerate(play(config(policy.schedule, 0.0), lively)) if not decision.reuse}
     full = {step for step, decision in enumerate(decisions) if not decision.reuse}
-    assert scheduled | {14} < full
-    assert decisions[14].reason is Reason.ABOVE_MAX_ERROR
+    assert scheduled | {15} < full
+    assert decisions[15].reason is Reason.ABOVE_MAX_ERROR
     assert max(decision.expected_error or 0.0 for decision in decisions if decision.reuse) <= 0.16
 
 
