@@ -46,7 +46,8 @@ class RootHook(PluginHook):
         self.hooks = hooks
         self.contexts = ThreadContexts()
         self.around: Any | None = None
-        self._blocks = [unwrap_compiled(block) for block in blocks_of(engine.transformer, engine.family)]
+        self._modules = blocks_of(engine.transformer, engine.family)
+        self._blocks = [unwrap_compiled(block) for block in self._modules]
 
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if self.removed:
@@ -67,7 +68,8 @@ class RootHook(PluginHook):
         """Raise GalaxyDiTError if another cache is on the transformer, or if hooked blocks were replaced."""
         component, engine = self.engine.component, self.engine
         refuse_other_caches(component, module, is_accelerated=True)
-        blocks = [unwrap_compiled(block) for name in engine.family.stacks for block in getattr(module, name)]
+        modules = [block for name in engine.family.stacks for block in getattr(module, name)]
+        blocks = self._blocks if modules == self._modules else [unwrap_compiled(block) for block in modules]
         hooked = [blocks[index] for index in engine.stack.hooked_blocks] if blocks == self._blocks else []
         if blocks != self._blocks or any(forward_of_another(block) is not None for block in hooked):
             raise GalaxyDiTError(
