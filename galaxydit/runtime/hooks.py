@@ -9,10 +9,10 @@ import torch
 from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
 from torch import nn
 
-from galaxydit.energy import EnergyWindow
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import blocks_of, unwrap_compiled
 from galaxydit.other_caches import forward_of_another, refuse_other_caches
+from galaxydit.runtime.energy_window import EnergyWindow
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.registration import HookSet, PluginHook, hook_of
 from galaxydit.torch_compile import around_the_model, beside_the_model
