@@ -11,7 +11,7 @@ from torch import nn
 
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.description import refuse_unworkable
-from galaxydit.energy_counter import meter_of
+from galaxydit.energy import meter_of
 from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_choice, check_count, refusal
 from galaxydit.families import family_of, transformers_of, unwrap_compiled
 from galaxydit.other_caches import forward_of_another

@@ -1,14 +1,27 @@
-"""Joules of one generation: the readings of its device's energy counter, and what is known from them."""
+"""Joules, and the energy counters of devices, read by zeus (extra "energy").
 
+A GPU's counter runs on, so the joules of a window of time are the difference of two readings. Other work on the device
+counts, too; a reading says so if such work is known. "Without a counter" means that `meter_of` gives no meter. The
+owner of a reading is the pipeline for which it was taken.
+"""
+
+import logging
 import math
+import threading
+import time
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
-from torch import distributed
 
-from galaxydit.energy_counter import Reading, difference, note_between, read
+logger = logging.getLogger(__name__)
+INSTALL = "zeus is not installed: pip install 'galaxydit[energy]'"
+SHARED_PROCESS = "another process uses the device, so its joules count too"
+SHARED_GENERATION = "another generation ran on the device at the same time, so its joules count too"
 
 
 @dataclass(frozen=True)
@@ -34,96 +47,168 @@ class Energy:
     is_shared: bool = False
 
 
-def by_rank(group: Any | None, joules: float | None, device: torch.device) -> dict[str, float] | None:
-    """Joules by rank ("rank 0") of a process group, or, without a group, by the name of `device` ("cuda:0"); None if
-    those of any rank are unknown.
-
-    `joules` are those of this process, on `device`; None or nan if unknown. Each rank of the group has to call this
-    function.
-    """
-    joules = math.nan if joules is None else joules
-    if group is None:
-        return None if math.isnan(joules) else {str(device): joules}
-    ranks = torch.zeros(distributed.get_world_size(group), dtype=torch.float32, device=device)
-    ranks[distributed.get_rank(group)] = joules
-    distributed.all_reduce(ranks, group=group)
-    values = ranks.tolist()
-    return None if any(value != value for value in values) else {f"rank {n}": joules for n, joules in enumerate(values)}
-
-
-@dataclass
-class EnergyWindow:
-    """The readings of one generation; each is None until it is taken, and without a counter (`meter_of`).
+@dataclass(frozen=True)
+class Reading:
+    """One reading of an energy counter.
 
     Attributes:
-        device: the device that computes the transformer.
-        owner: identifies the pipeline, see `Meter.read`.
-        reads_cpu: whether a CPU's counter is read, see `meter_of`.
-        text: joules of the text encoders before the first reading; nan if a reading failed.
-        before, after: readings around the pipeline's whole call; `before` is None where only `text` is known.
-        first, last: readings at the first transformer call and after the last step.
-        devices: joules of denoising, by device or rank; None until `last` and where the joules of a rank are unknown.
-        whole: joules from end to end, over all ranks; None where unknown.
-        paused: seconds that readings took between the first transformer call and the end of decoding.
+        joules: since the meter was opened.
+        number: number of this reading, from 1.
+        other_owner: number of the newest reading at which the owner changed (see `Meter.read`). If it rises between two
+            readings of one owner, another owner used the device in between.
+        other_processes: whether another process was using the device.
+        failed: number of the newest reading that failed, perhaps this one; 0 if none has.
+        failure: text of that failure; empty if none has.
+        seconds: that the reading took.
     """
 
-    device: torch.device
-    owner: object = None
-    reads_cpu: bool = False
-    text: float = 0.0
-    before: Reading | None = None
-    first: Reading | None = None
-    last: Reading | None = None
-    after: Reading | None = None
-    devices: dict[str, float] | None = None
-    whole: float | None = None
-    paused: float = 0.0
+    joules: float
+    number: int
+    other_owner: int
+    other_processes: bool
+    failed: int = 0
+    failure: str = ""
+    seconds: float = 0.0
 
-    @classmethod
-    def begin(cls, device: torch.device, owner: object, text: float) -> "EnergyWindow":
-        """The window of a generation whose first transformer call starts now. `text`: joules of its text encoders."""
-        return cls(device, owner, text=text, first=read(device, owner))
 
-    def read(self) -> Reading | None:
-        """A reading now; None without a counter. The caller synchronises the device first."""
-        return read(self.device, self.owner, cpu=self.reads_cpu)
+class Meter:
+    """The counter of one device, read through windows of zeus. Windows follow each other without a gap.
 
-    def read_last(self) -> None:
-        self.last = self.read()
-        self.paused += 0.0 if self.last is None else self.last.seconds
+    `monitor` is a `zeus.monitor.ZeusMonitor` of the device, and `name` the name of the device.
+    """
 
-    def end_denoising(self, group: Any | None) -> None:
-        """Take the reading `last`, and compute `devices`. Each rank of the process `group` has to call this."""
-        self.read_last()
-        self.share(group)
+    WINDOW = "galaxydit"
 
-    def end_decoding(self) -> None:
-        """Take the reading `after`, and compute `whole`; for a video that one process computes."""
-        self.after = self.read()
-        self.share(None)
+    def __init__(self, monitor: Any, name: str) -> None:
+        self.name = name
+        self._monitor = monitor
+        self._lock = threading.Lock()
+        self._joules, self._number, self._other_owner = 0.0, 0, 0
+        self._owner: object = None
+        self._failed, self._failure = 0, ""
+        self._begin()
 
-    def share(self, group: Any | None) -> None:
-        """Compute `devices` and `whole`. Each rank of the process `group` that shares the video has to call this."""
-        whole = difference(self.before or self.first, self.after)
-        self.devices = by_rank(group, difference(self.first, self.last), self.device)
-        ranks = by_rank(group, None if whole is None else whole + self.text, self.device)
-        self.whole = None if ranks is None else sum(ranks.values())
+    def read(self, owner: object = None) -> Reading:
+        """The joules since the meter was opened. The caller synchronises the device first. Never raises: a reading that
+        fails says so (`Reading.failed`).
 
-    @property
-    def _taken(self) -> list[Reading]:
-        return [one for one in (self.before, self.first, self.last, self.after) if one is not None]
+        `owner` identifies the pipeline that reads; None names no owner. If readings of two owners
+        alternate, both used the device at once, and `Reading.other_owner` rises.
+        """
+        start = time.perf_counter()
+        with self._lock:
+            self._number += 1
+            is_shared = False
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # zeus warns of windows below the counter's period, which read 0
+                    window = self._monitor.end_window(self.WINDOW, sync_execution=False)
+                self._begin()
+                self._joules += window.total_energy + sum((window.cpu_energy or {}).values())
+                is_shared = self._is_shared()
+            except Exception as error:  # whatever zeus, NVML and RAPL raise: the video does not depend on its joules
+                text = _unreadable(self.name, error)
+                if text != self._failure:
+                    logger.warning("joules are missing: %s", text)
+                self._failed, self._failure = self._number, text
+                with suppress(Exception):
+                    self._begin()
+            if owner is not None and owner != self._owner:
+                self._owner, self._other_owner = owner, self._number
+            seconds = time.perf_counter() - start
+            return Reading(
+                self._joules, self._number, self._other_owner, is_shared, self._failed, self._failure, seconds
+            )
 
-    @property
-    def note(self) -> str:
-        """Text on a failed reading or on other work on the device; empty if none is known."""
-        taken = self._taken
-        notes = [taken[0].failure if math.isnan(self.text) else "", *(note_between(taken[0], one) for one in taken)]
-        return next(filter(None, notes), "")
+    def _begin(self) -> None:
+        self._monitor.begin_window(self.WINDOW, sync_execution=False, restart=True)
 
-    def energy(self) -> Energy | None:
-        """The joules up to the newest reading; None without a counter."""
-        if not self._taken:
-            return None
-        denoise = None if self.devices is None else sum(self.devices.values())
-        is_shared = any(one.other_processes for one in self._taken)
-        return Energy(denoise, self.whole, self.devices or {}, self.note, is_shared)
+    def _is_shared(self) -> bool:
+        """Whether the driver lists more than one process that computes on the device. The processes are counted, not
+        compared with the id of this process, because process ids differ between containers.
+        """
+        handles = [getattr(self._monitor.gpus.gpus[index], "handle", None) for index in self._monitor.gpu_indices]
+        if not handles or None in handles:
+            return False
+        import pynvml
+
+        with suppress(pynvml.NVMLError):
+            return any(len(pynvml.nvmlDeviceGetComputeRunningProcesses(handle)) > 1 for handle in handles)
+        return False
+
+
+def meter_of(device: torch.device, *, cpu: bool = False) -> Meter | str:
+    """The meter of a device, or the reason why there is none.
+
+    `cpu` allows a meter of a CPU `device` (RAPL); without it, there is none. For RAPL, zeus starts a process that
+    imports the main module again, which the commands support, but perhaps not the scripts of users.
+    """
+    if device == torch.device("cuda"):
+        device = torch.device("cuda", torch.cuda.current_device())
+    return _meter(str(device), cpu)
+
+
+@cache
+def _meter(device: str, cpu: bool) -> Meter | str:
+    meter = _open(torch.device(device), cpu)
+    if isinstance(meter, str):
+        logger.info("no joules are measured: %s", meter)
+    return meter
+
+
+def _open(device: torch.device, cpu: bool) -> Meter | str:
+    if device.type not in ("cuda", "cpu"):
+        return f"no counter is read for {device.type}"
+    if device.type == "cpu" and not cpu:
+        return "the CPU's counter is read by commands alone"
+    try:
+        from zeus.device import get_cpus, get_gpus
+        from zeus.device.cpu.common import ZeusCPUInitError, ZeusCPUNoPermissionError
+        from zeus.monitor import ZeusMonitor
+    except ImportError:
+        return INSTALL
+    try:
+        if device.type == "cpu":
+            get_cpus()  # raises the errors that ZeusMonitor would pass over
+            return Meter(ZeusMonitor(gpu_indices=[]), "cpu")
+        index = device.index or 0
+        if not get_gpus().supports_get_total_energy_consumption(index):
+            return f"{device} has no energy counter, which NVIDIA's GPUs have from Volta on"
+        return Meter(ZeusMonitor(gpu_indices=[index], cpu_indices=[]), str(device))
+    except ZeusCPUNoPermissionError:
+        return "the CPU's RAPL counter may only be read by root"
+    except ZeusCPUInitError:
+        return "the machine shows no RAPL counter of its CPU (/sys/class/powercap/intel-rapl)"
+    except Exception as error:  # whatever zeus, NVML and RAPL raise
+        return _unreadable(str(device), error)
+
+
+def _unreadable(device: str, error: Exception) -> str:
+    return " ".join(f"the counter of {device} cannot be read: {type(error).__name__}: {error}".split())
+
+
+def read(device: torch.device, owner: object = None, *, cpu: bool = False) -> Reading | None:
+    """The reading of a device's counter now; None without a counter.
+
+    `owner` identifies the pipeline that reads (`Meter.read`); `cpu` allows a CPU's counter (`meter_of`).
+    """
+    meter = meter_of(device, cpu=cpu)
+    return meter.read(owner) if isinstance(meter, Meter) else None
+
+
+def difference(before: Reading | None, after: Reading | None) -> float | None:
+    """Joules between two readings; nan if a reading from the first to the last failed, None without a counter."""
+    if before is None or after is None:
+        return None
+    return math.nan if after.failed >= before.number else after.joules - before.joules
+
+
+def note_between(before: Reading, after: Reading) -> str:
+    """Text on a failed reading or on other work on the device between two readings of one pipeline; empty
+    if none is known.
+    """
+    if after.failed >= before.number:
+        return after.failure
+    if after.other_owner > before.number:
+        return SHARED_GENERATION
+    return SHARED_PROCESS if before.other_processes or after.other_processes else ""

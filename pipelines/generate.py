@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from galaxydit.clock import synchronize
 from galaxydit.context_parallel import token_group
-from galaxydit.energy import Energy, EnergyWindow
-from galaxydit.energy_counter import meter_of
+from galaxydit.energy import Energy, meter_of
 from galaxydit.errors import refusal
 from galaxydit.families import transformers_of
 from galaxydit.pipelines.disturbance import load_per_core
@@ -26,6 +25,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sizes import fit_size, resize_videos
 from galaxydit.pipelines.sound import sound_of
 from galaxydit.pipelines.video import Sound
+from galaxydit.runtime.energy_window import EnergyWindow
 from galaxydit.runtime.hooks import read_by
 
 FRAME_COUNTS = ("num_frames", "frames", "video_length")  # names that pipelines have for the number of frames

@@ -11,7 +11,7 @@ import torch
 from diffusers import WanTransformer3DModel
 
 from galaxydit.clock import synchronize
-from galaxydit.energy_counter import difference, read
+from galaxydit.energy import difference, read
 from galaxydit.eval.latency.device_clock import StepClock
 from galaxydit.eval.latency.latency_settings import ForcedSteps
 from galaxydit.eval.latency.random_models import Inputs

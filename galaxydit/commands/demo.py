@@ -33,7 +33,7 @@ def demo(
         raise typer.BadParameter("is 1 if --prompt is given: leave one of the two out", param_hint="--prompts")
     check_output_folder(out)
     with working(f"loading {WITH_CAPTIONS}") as tell:
-        from galaxydit.energy_counter import meter_of
+        from galaxydit.energy import meter_of
         from galaxydit.eval.demo import run_demo
         from galaxydit.pipelines.published_models import recommended_settings
         from galaxydit.pipelines.wan_tiny.world import draw_prompts

@@ -119,10 +119,15 @@ class Engine:
             return None
         branch = trajectory.branch_of(identity)
         state = trajectory.enter(identity, branch)
-        if branch in state.conditions and (changed := identity.changed(state.conditions[branch])):
+        known = state.conditions.get(branch, {})
+        if known and (changed := identity.changed(known)):
             self.session.warn_and_note(f"{', '.join(changed)} changed between two steps, so the next step is computed")
             state.forget(identity.info.step)
-        state.conditions[branch] = {name: KnownValue(value) for name, value in identity.conditions.items()}
+            known = {}
+        state.conditions[branch] = {
+            name: known[name] if name in known and known[name].is_of(value) else KnownValue(value)
+            for name, value in identity.conditions.items()
+        }
         scope = "all branches" if self.config.guidance_alignment else branch
         call = Call(
             generation, trajectory, self.component, state, branch, scope, identity.info, inputs["hidden_states"]
@@ -219,7 +224,6 @@ class Engine:
         output = self._compute(part, forward)
         return self.reuse.outputs(part) if output is None else tensors_of(output)
 
-    @beside_the_model
     def _confirm(self, call: Call) -> None:
         """Read postponed comparisons of latents before the first reuse; if one fails, compute and compare all steps."""
         generation = call.generation

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from galaxydit.config import GalaxyDiTConfig
-from galaxydit.energy import EnergyWindow
 from galaxydit.outcome import Goal
 from galaxydit.report import CallRecord, Report
+from galaxydit.runtime.energy_window import EnergyWindow
 from galaxydit.runtime.identity import CallIdentity
 from galaxydit.runtime.step import Noise
 from galaxydit.runtime.trajectory import DISTINCT, Trajectory

@@ -9,10 +9,10 @@ import torch
 from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
 from torch import nn
 
-from galaxydit.energy import EnergyWindow
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import blocks_of, unwrap_compiled
 from galaxydit.other_caches import forward_of_another, refuse_other_caches
+from galaxydit.runtime.energy_window import EnergyWindow
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.registration import HookSet, PluginHook, hook_of
 from galaxydit.torch_compile import around_the_model, beside_the_model
@@ -46,7 +46,8 @@ class RootHook(PluginHook):
         self.hooks = hooks
         self.contexts = ThreadContexts()
         self.around: Any | None = None
-        self._blocks = [unwrap_compiled(block) for block in blocks_of(engine.transformer, engine.family)]
+        self._modules = blocks_of(engine.transformer, engine.family)
+        self._blocks = [unwrap_compiled(block) for block in self._modules]
 
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if self.removed:
@@ -67,7 +68,8 @@ class RootHook(PluginHook):
         """Raise GalaxyDiTError if another cache is on the transformer, or if hooked blocks were replaced."""
         component, engine = self.engine.component, self.engine
         refuse_other_caches(component, module, is_accelerated=True)
-        blocks = [unwrap_compiled(block) for name in engine.family.stacks for block in getattr(module, name)]
+        modules = [block for name in engine.family.stacks for block in getattr(module, name)]
+        blocks = self._blocks if modules == self._modules else [unwrap_compiled(block) for block in modules]
         hooked = [blocks[index] for index in engine.stack.hooked_blocks] if blocks == self._blocks else []
         if blocks != self._blocks or any(forward_of_another(block) is not None for block in hooked):
             raise GalaxyDiTError(

@@ -114,6 +114,14 @@ class KnownValue:
     def tensor(self) -> Tensor:
         return self._value
 
+    def is_of(self, value: Any) -> bool:
+        """Whether this was made from the same object, which did not change since."""
+        known = self._value
+        if isinstance(known, Tensor):
+            is_same = isinstance(value, Tensor) and value is self._object() and self._version is not None
+            return is_same and _version_of(value) == self._version
+        return known is value and not self._parts
+
     def is_unchanged(self, value: Any) -> bool:
         if self._parts or (parts := _parts_of(value)):
             parts = _parts_of(value)

@@ -3,7 +3,6 @@ Several output tensors are packed: flattened and joined to one tensor.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -44,7 +43,6 @@ class OutputReuse:
         self._session = session
         self._config = session.config
 
-    @beside_the_model
     def has_history(self, call: Call) -> tuple[bool, ...]:
         """For each sample, whether its branch has a full step to reuse, the last of all branches decided jointly."""
         if not call.trajectory.is_certain:
@@ -87,9 +85,10 @@ class OutputReuse:
     @staticmethod
     def _most_failures(call: Call, sample: int) -> int:
         """Number of failures in one branch of the scope, the largest, if all full steps that are not judged failed."""
-        counts = Counter({branch: sum(failed) for branch, failed in call.state.slope_failures.items()})
-        counts.update(branch for step, branch, _ in call.state.slope_errors if step < call.info.step)
-        return max((n for (scope, _, index), n in counts.items() if (scope, index) == (call.scope, sample)), default=0)
+        failed = call.state.slope_failures
+        unread = [branch for step, branch, _ in call.state.slope_errors if step < call.info.step]
+        own = (key for key in {*failed, *unread} if key[0] == call.scope and key[2] == sample)
+        return max((sum(failed.get(key, ())) + unread.count(key) for key in own), default=0)
 
     @staticmethod
     def _judge_slopes(state: TransformerState, until: int) -> None:

@@ -46,7 +46,6 @@ class Samples:
         is_known = family.class_name in FAMILIES
         self._by_sample = config.per_sample and config.policy.reads_proxy and is_known and not whole_batches
 
-    @beside_the_model
     def divide(self, call: Call, inputs: Mapping[str, Any]) -> bool:
         """Set three attributes of a call. `samples` are the indices of the samples with decisions of their own.
         `conditional_half` says whether distances are measured only on the second half of the batch, the conditional
@@ -72,7 +71,6 @@ class Samples:
         call.is_divisible = len(call.samples) == 1 or are_divisible(inputs, len(latent))
         return call.is_divisible
 
-    @beside_the_model
     def decide(self, call: Call, proxy: Tensor | None = None) -> None:
         """Decide the step for each sample of a call, and store the decisions and distances in the call.
 
@@ -222,7 +220,6 @@ def rows_of(places: Sequence[int], count: int, rows: int) -> list[int]:
     return [row for row in range(rows) if row % count in chosen]
 
 
-@beside_the_model
 def take_rows(value: Any, rows: list[int], count: int) -> Any:
     """Select rows of a tensor, or of each tensor of a tuple, in a batch of `count` rows; None if that is impossible.
 
@@ -269,7 +266,6 @@ def are_divisible(inputs: Mapping[str, Any], count: int) -> bool:
     return True
 
 
-@beside_the_model
 def join_samples(tensors: Sequence[Tensor]) -> Tensor:
     """Interleave the tensors of all samples, each `(branches, ...)`, into one batch."""
     return tensors[0] if len(tensors) == 1 else torch.stack(tuple(tensors), dim=1).flatten(0, 1)

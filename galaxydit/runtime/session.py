@@ -16,11 +16,11 @@ from torch import nn
 from galaxydit.clock import synchronize
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.context_parallel import token_group
-from galaxydit.energy import EnergyWindow
 from galaxydit.errors import FullComputeWarning, ProfileWarning
 from galaxydit.outcome import Goal, shortfall
 from galaxydit.policies.policy import Reason
 from galaxydit.report import CallRecord, Report
+from galaxydit.runtime.energy_window import EnergyWindow
 from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.identity import CallIdentity, UnknownCallError
 from galaxydit.runtime.scheduler_response import scheduler_response

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from galaxydit.clock import synchronize
-from galaxydit.energy_counter import difference, read
+from galaxydit.energy import difference, read
 from galaxydit.errors import FullComputeWarning
 from galaxydit.runtime.registration import HOOK_NAME, PluginHook
 from galaxydit.runtime.session import Session

@@ -149,6 +149,9 @@ class Trajectory:
         assert self.latent is not None
         rows = min(len(self.latent.tensor), len(call.latent))
         now, before = call.latent[:rows].float(), self.latent.tensor[:rows].float()
+        if not self.cleans:
+            sums = sum_over(group, torch.stack([(now - before).square().sum(), now.square().sum()]))
+            return torch.nn.functional.pad(sums, (0, 2))
         dots, squares = [now.new_zeros(())], [now.new_zeros(())]
         for clean in self.cleans.values():
             centred, shown = (clean - clean.mean())[:rows].flatten(1), denoised_part(now, clean.shape)

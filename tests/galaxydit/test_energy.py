@@ -19,10 +19,11 @@ from simulated_gpu import BLOCK, DECODER, TEXT, SimulatedCounter
 from torch import distributed
 
 import galaxydit
-from galaxydit import FixedSteps, GalaxyDiTConfig, energy, energy_counter
+from galaxydit import FixedSteps, GalaxyDiTConfig, energy
 from galaxydit.description import describe
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.runtime.energy_window import EnergyWindow, by_rank
 
 PROMPT = "a red ball moves left"
 BLOCKS, BRANCHES, STEPS, COMPUTED = 3, 2, 12, 6
@@ -128,8 +129,8 @@ def test_a_bare_transformer_has_no_joules_from_end_to_end(pipe: WanPipeline, set
 def test_the_counter_is_read_four_times_in_a_generation(
     pipe: WanPipeline, settings: GenerationSettings, monkeypatch: pytest.MonkeyPatch, speedup: float | None
 ) -> None:
-    read, numbers = energy_counter.Meter.read, []
-    monkeypatch.setattr(energy_counter.Meter, "read", lambda *given: numbers.append(1) or read(*given))
+    read, numbers = energy.Meter.read, []
+    monkeypatch.setattr(energy.Meter, "read", lambda *given: numbers.append(1) or read(*given))
     with galaxydit.accelerate(pipe, speedup=speedup) if speedup else nullcontext():
         for seed in range(2):
             assert generate(pipe, PROMPT, replace(settings, steps=20), seed).energy
@@ -139,8 +140,8 @@ def test_the_counter_is_read_four_times_in_a_generation(
 def test_the_pipelines_own_call_reads_no_step_but_the_last(
     pipe: WanPipeline, settings: GenerationSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, numbers = energy_counter.Meter.read, []
-    monkeypatch.setattr(energy_counter.Meter, "read", lambda *given: numbers.append(1) or read(*given))
+    read, numbers = energy.Meter.read, []
+    monkeypatch.setattr(energy.Meter, "read", lambda *given: numbers.append(1) or read(*given))
     with galaxydit.accelerate(pipe, config=HALF) as acceleration:
         pipe(PROMPT, height=32, width=32, num_frames=5, num_inference_steps=STEPS)
     assert acceleration.report.energy_joules.end_to_end == denoising(COMPUTED) + BRANCHES * (TEXT) + 2 * DECODER
@@ -150,14 +151,14 @@ def test_the_pipelines_own_call_reads_no_step_but_the_last(
 def test_reading_the_counter_takes_none_of_the_seconds(
     pipe: WanPipeline, settings: GenerationSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds, open_again = [0.0], energy_counter.Meter._begin
+    seconds, open_again = [0.0], energy.Meter._begin
 
-    def begin(meter: energy_counter.Meter) -> None:
+    def begin(meter: energy.Meter) -> None:
         seconds[0] += 1.0
         open_again(meter)
 
     monkeypatch.setattr(time, "perf_counter", lambda: seconds[0])
-    monkeypatch.setattr(energy_counter.Meter, "_begin", begin)
+    monkeypatch.setattr(energy.Meter, "_begin", begin)
     with galaxydit.accelerate(pipe, config=HALF) as acceleration:
         video = generate(pipe, PROMPT, settings, 0)
         pipe(PROMPT, height=32, width=32, num_frames=5, num_inference_steps=STEPS)
@@ -171,28 +172,28 @@ def test_describing_a_pipeline_opens_no_counter(
     tiny_wan_pipeline: WanPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Any] = []
-    monkeypatch.setattr(energy_counter, "_meter", lambda *given: opened.append(given))
+    monkeypatch.setattr(energy, "_meter", lambda *given: opened.append(given))
     describe(tiny_wan_pipeline)
     assert not opened
 
 
 def test_generations_at_the_same_time_are_named_so(simulated_gpu: SimulatedCounter) -> None:
-    alone = energy.EnergyWindow.begin(CPU, "a", 0.0)
+    alone = EnergyWindow.begin(CPU, "a", 0.0)
     alone.end_denoising(None)
     assert alone.energy() == energy.Energy(0.0, None, {"cpu": 0.0}, "")
 
-    first = energy.EnergyWindow.begin(CPU, "a", 0.0)
-    second = energy.EnergyWindow.begin(CPU, "b", 0.0)
+    first = EnergyWindow.begin(CPU, "a", 0.0)
+    second = EnergyWindow.begin(CPU, "b", 0.0)
     simulated_gpu.draw(5)
     first.end_denoising(None)
     second.end_denoising(None)
     for window in (first, second):
         found = window.energy()
         assert found is not None
-        assert (found.denoise, found.note) == (5, energy_counter.SHARED_GENERATION)
+        assert (found.denoise, found.note) == (5, energy.SHARED_GENERATION)
 
 
-@pytest.mark.parametrize(("processes", "note"), [(1, ""), (2, energy_counter.SHARED_PROCESS)])
+@pytest.mark.parametrize(("processes", "note"), [(1, ""), (2, energy.SHARED_PROCESS)])
 def test_another_process_on_the_device_is_named(
     simulated_gpu: SimulatedCounter, monkeypatch: pytest.MonkeyPatch, processes: int, note: str
 ) -> None:
@@ -202,14 +203,14 @@ def test_another_process_on_the_device_is_named(
     get_gpus().gpus[0].handle = "handle"
     found = [SimpleNamespace(pid=number) for number in range(processes)]
     monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", lambda handle: found)
-    window = energy.EnergyWindow.begin(CPU, "a", 0.0)
+    window = EnergyWindow.begin(CPU, "a", 0.0)
     window.end_denoising(None)
     assert window.note == note
 
 
 def test_threads_read_every_joule_once(simulated_gpu: SimulatedCounter) -> None:
-    meter = energy_counter.meter_of(CPU)
-    assert isinstance(meter, energy_counter.Meter)
+    meter = energy.meter_of(CPU)
+    assert isinstance(meter, energy.Meter)
     first = meter.read().joules
 
     def use() -> None:
@@ -228,9 +229,9 @@ def test_threads_read_every_joule_once(simulated_gpu: SimulatedCounter) -> None:
 def test_without_a_counter_nothing_is_claimed_and_the_reason_is_said_once(
     tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    energy_counter._meter.cache_clear()
+    energy._meter.cache_clear()
     with (
-        caplog.at_level(logging.INFO, "galaxydit.energy_counter"),
+        caplog.at_level(logging.INFO, "galaxydit.energy"),
         galaxydit.accelerate(tiny_wan_pipeline) as acceleration,
     ):
         for seed in range(2):
@@ -272,8 +273,8 @@ def test_a_reading_that_fails_leaves_the_video_and_says_why_joules_are_missing(
     accelerated: bool,
 ) -> None:
     monitor = FailingMonitor(fails, for_good=for_good)
-    meter = energy_counter.Meter(monitor, "cuda:0")
-    monkeypatch.setattr(energy_counter, "_meter", lambda device, cpu: meter)
+    meter = energy.Meter(monitor, "cuda:0")
+    monkeypatch.setattr(energy, "_meter", lambda device, cpu: meter)
     if not accelerated:
         found = generate(tiny_wan_pipeline, PROMPT, settings, 0).energy
     else:
@@ -290,16 +291,16 @@ def test_a_reading_that_fails_leaves_the_video_and_says_why_joules_are_missing(
 
 
 def test_joules_are_measured_again_after_a_reading_that_failed() -> None:
-    meter = energy_counter.Meter(FailingMonitor(2, for_good=False), "cuda:0")
+    meter = energy.Meter(FailingMonitor(2, for_good=False), "cuda:0")
     readings = [meter.read() for _ in range(4)]
-    known = [energy_counter.difference(before, after) == 1.0 for before, after in pairwise(readings)]
+    known = [energy.difference(before, after) == 1.0 for before, after in pairwise(readings)]
     assert known == [False, False, True]
-    assert math.isnan(energy_counter.difference(readings[0], readings[3]) or 0.0)
+    assert math.isnan(energy.difference(readings[0], readings[3]) or 0.0)
 
 
 def _rank(number: int, folder: Path, joules: list[float | None], answers: Any) -> None:
     distributed.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=number, world_size=2)
-    answers.put((number, energy.by_rank(distributed.group.WORLD, joules[number], CPU)))
+    answers.put((number, by_rank(distributed.group.WORLD, joules[number], CPU)))
     distributed.destroy_process_group()
 
 

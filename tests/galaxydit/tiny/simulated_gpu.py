@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from galaxydit import energy_counter
+from galaxydit import energy
 
 BLOCK, TEXT, DECODER = 2, 30, 500  # joules of one call
 
@@ -59,7 +59,7 @@ def simulated_gpu(monkeypatch: pytest.MonkeyPatch) -> SimulatedCounter:
     # Setting clocks and power limits is abstract, too, and of no use here.
     Gpu.__abstractmethods__ = Gpus.__abstractmethods__ = frozenset()
     monkeypatch.setattr(gpu, "_gpus", Gpus())
-    meter = energy_counter._open(torch.device("cuda:0"), False)
-    assert isinstance(meter, energy_counter.Meter), meter
-    monkeypatch.setattr(energy_counter, "_meter", lambda device, cpu: meter)
+    meter = energy._open(torch.device("cuda:0"), False)
+    assert isinstance(meter, energy.Meter), meter
+    monkeypatch.setattr(energy, "_meter", lambda device, cpu: meter)
     return counter
