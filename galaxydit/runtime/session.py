@@ -24,7 +24,7 @@ from galaxydit.runtime.energy_window import EnergyWindow
 from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.identity import CallIdentity, UnknownCallError
 from galaxydit.runtime.scheduler_response import scheduler_response
-from galaxydit.runtime.step import Noise, driving, noise_of, sigmas_of, timesteps_address
+from galaxydit.runtime.step import Noise, driving, is_between_steps, noise_of, sigmas_of, timesteps_address
 from galaxydit.runtime.trajectory import Trajectory
 
 DEFAULT_REPORTS = 16
@@ -57,8 +57,11 @@ class Source:
 
     def scheduler_of(self, context: CacheContext | None, timestep: Any) -> Any | None:
         """The scheduler that drives the call; None if the call does not fit it, as when another pipeline calls."""
+        current = getattr(self.pipe, "_current_timestep", None)
+        if is_between_steps(self.scheduler, current):
+            return None
         used = timesteps_address(timestep, context.timestep if context else None)
-        if used is not None and used == timesteps_address(getattr(self.pipe, "_current_timestep", None)):
+        if used is not None and used == timesteps_address(current):
             timestep = None  # the pipeline walks along another tensor of timesteps than its scheduler holds
         return driving(context, self.scheduler, timestep)
 
@@ -66,6 +69,10 @@ class Source:
     def is_running(self) -> bool:
         """Whether the pipeline's own loop is under way, which steps one latent from call to call."""
         return getattr(self.pipe, "_current_timestep", None) is not None
+
+    @property
+    def may_be_running(self) -> bool:
+        return getattr(self.pipe, "_current_timestep", self.pipe is not self.transformer or None) is not None
 
 
 Differences = Callable[[int, tuple[float, ...] | None, Source, tuple[int, ...]], tuple[list[str], list[str]]]
@@ -171,6 +178,8 @@ class Session:
             is_own = generation.thread == threading.get_ident()
             is_over = generation.finished or (is_own and generation.step == generation.steps - 1)
             was_left = call.scheduler is not None and generation.scheduler is call.scheduler
+            if self.source.is_running and generation.timesteps is getattr(call.scheduler, "timesteps", None):
+                was_left = False  # the pipeline's loop is under way, and another one begins
             if is_over or was_left or len(self.generations) >= MOST_GENERATIONS:
                 self._archive(generation)
         scheduler, steps = call.scheduler, call.info.steps
@@ -237,10 +246,11 @@ class Session:
 
     @_one_at_a_time
     def end(self) -> None:
-        """End the latest generation of this thread when its pipeline ends: drop its tensors, but keep its report."""
+        """End the latest generation of this thread when its pipeline ends: drop its tensors, but keep its report. The
+        accelerated pipeline does not end in mid-loop, so another one that shares its transformer did."""
         own = [generation for generation in self.generations if generation.thread == threading.get_ident()]
         latest = self.current if self.current in own else next(iter(own[::-1]), self.current)
-        if latest is not None:
+        if latest is not None and (latest.step == latest.steps - 1 or not self.source.may_be_running):
             energy = latest.energy
             is_own = energy.owner == id(self) and token_group(self.source.transformer) is None
             if is_own and latest.decoded_at is not None and not latest.finished:

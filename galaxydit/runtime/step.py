@@ -62,6 +62,17 @@ def _place_in(timesteps: Any, timestep: Any) -> int | None:
     return place if rest == 0 and 0 <= place < len(timesteps) else None
 
 
+def is_between_steps(scheduler: Any | None, current: Any) -> bool:
+    """Whether the scheduler has stepped, but the pipeline, whose timestep is `current`, is still in the step before, as
+    in a callback, so that another pipeline makes the call."""
+    index, own = getattr(scheduler, "step_index", None), getattr(scheduler, "timesteps", None)
+    if index is None or not isinstance(own, Tensor) or index >= len(own):
+        return False
+    if isinstance(current, int | float):
+        return values_of(own)[index] != current
+    return _place_in(own, current) not in (None, index)
+
+
 def driving(context: CacheContext | None, scheduler: Any | None, timestep: Any) -> Any | None:
     """`scheduler`; None if sigma or timestep show that a scheduler of another loop drives the call."""
     sigmas, own = sigmas_in(scheduler), getattr(scheduler, "timesteps", None)
