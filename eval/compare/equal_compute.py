@@ -14,9 +14,9 @@ from statistics import fmean
 from typing import Any
 
 from galaxydit.calibration.bootstrap import interval
-from galaxydit.eval.compare.bench import Sample
-from galaxydit.eval.compare.registry import ABLATION, OWN, source_of
 from galaxydit.eval.compare.tune import pareto_front
+from galaxydit.eval.jobs.record import VideoRecord
+from galaxydit.eval.methods.registry import ABLATION, OWN, source_of
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
 from galaxydit.pipelines.psnr import HIGHEST_PSNR
 
@@ -24,7 +24,7 @@ SAME_SPEEDUP = 1e-4  # relative; counts of operations are rounded
 
 
 @dataclass(frozen=True)
-class Row:
+class ScoredSetting:
     """One method at one setting, over all scored prompts and seeds.
 
     Attributes:
@@ -55,6 +55,7 @@ class Row:
     psnr_of_prompt: tuple[float, ...]
     energy_per_video_joules: float | None = None
     disturbance: str = ""
+    source: str = ""
 
     @property
     def compute_speedup(self) -> float:
@@ -102,37 +103,50 @@ class AtSpeedup:
     disturbance: str = ""
 
 
-def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[Sample], seeds: int) -> Row:
-    """The row of one method at one setting. `seeds`: number of consecutive `samples` that belong to one prompt."""
-    psnrs = [sample.psnr for sample in samples]
-    held = [sample.bytes_held for sample in samples if sample.bytes_held is not None]
-    joules = [sample.energy_per_video_joules for sample in samples if sample.energy_per_video_joules is not None]
-    denoise, end_to_end = (sum(getattr(s, f"{kind}_seconds") for s in samples) for kind in ("denoise", "end_to_end"))
-    return Row(
+def score(
+    method: str,
+    setting: Mapping[str, Any],
+    records: Sequence[VideoRecord],
+    baselines: Sequence[VideoRecord],
+    seeds: int = 1,
+) -> ScoredSetting:
+    """The means of one method at one setting; `seeds` consecutive records belong to one prompt.
+
+    `baselines` are the plain videos, whose seconds serve where a process has not timed a plain video of its own.
+    """
+    plain = {record.pair: record for record in baselines}
+    psnrs = [record.metrics["psnr"] for record in records]
+    held = [record.bytes_held for record in records if record.bytes_held is not None]
+    joules = [each.energy_per_video_joules for each in records if each.energy_per_video_joules is not None]
+
+    def seconds(kind: str) -> tuple[float, float]:
+        own = sum(getattr(record, kind) for record in records)
+        return own, sum(getattr(each, f"plain_{kind}") or getattr(plain[each.pair], kind) for each in records)
+
+    (denoise, plain_denoise), (end_to_end, plain_end) = seconds("denoise_seconds"), seconds("end_to_end_seconds")
+    timed = [Timed(PLAIN, each.plain_denoise_seconds or plain[each.pair].denoise_seconds or 0, 1.0) for each in records]
+    timed += [Timed(method, e.denoise_seconds or 0, e.compute_fraction, e.load, e.shared) for e in records]
+    return ScoredSetting(
         method=method,
         setting=dict(setting),
-        compute_fraction=fmean(sample.compute_fraction for sample in samples),
-        denoise_seconds=denoise / len(samples),
-        end_to_end_seconds=end_to_end / len(samples),
-        denoise_speedup=sum(sample.plain_denoise_seconds for sample in samples) / denoise,
-        end_to_end_speedup=sum(sample.plain_end_to_end_seconds for sample in samples) / end_to_end,
+        compute_fraction=fmean(record.compute_fraction or 1.0 for record in records),
+        denoise_seconds=denoise / len(records),
+        end_to_end_seconds=end_to_end / len(records),
+        denoise_speedup=plain_denoise / denoise,
+        end_to_end_speedup=plain_end / end_to_end,
         psnr_mean=fmean(psnrs),
         psnr_min=min(psnrs),
-        ssim_mean=fmean(sample.ssim for sample in samples),
+        ssim_mean=fmean(record.metrics["ssim"] for record in records),
         bytes_held=max(held, default=None),
-        n=len(samples),
+        n=len(records),
         psnr_of_prompt=tuple(fmean(psnrs[first : first + seeds]) for first in range(0, len(psnrs), seeds)),
-        energy_per_video_joules=fmean(joules) if len(joules) == len(samples) else None,
-        disturbance=disturbance(
-            [
-                *(Timed(PLAIN, sample.plain_denoise_seconds, 1.0) for sample in samples),
-                *(Timed(method, s.denoise_seconds, s.compute_fraction, s.load, s.shared) for s in samples),
-            ]
-        ),
+        energy_per_video_joules=fmean(joules) if len(joules) == len(records) else None,
+        disturbance=disturbance(timed),
+        source=source_of(method),
     )
 
 
-def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
+def at_speedup(rows: Sequence[ScoredSetting], speedup: float) -> AtSpeedup:
     """One method's scores at a speedup. `rows` are the mean scores of the method, one row for each of its settings.
 
     Scores are interpolated prompt by prompt, linearly in log(speedup). If all settings are slower than the speedup, or
@@ -174,12 +188,11 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
     )
 
 
-def compare_at(rows: Sequence[Row], speedup: float) -> list[AtSpeedup]:
+def compare_at(rows: Sequence[ScoredSetting], speedup: float) -> list[AtSpeedup]:
     """One `AtSpeedup` for each method in `rows`: its PSNR, SSIM and speedup by seconds at a speedup, and its PSNR less
     that of the best other method.
 
-    `rows` holds one `Row`, with mean scores, for each setting of each method. The method with the highest PSNR comes
-    first. The methods for which the speedup is out of reach come last; their scores are None.
+    The method with the highest PSNR comes first; methods that do not reach the speedup come last, with scores of None.
     """
     names = list(dict.fromkeys(row.method for row in rows))
     results = [at_speedup([row for row in rows if row.method == name], speedup) for name in names]

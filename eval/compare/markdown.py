@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from galaxydit.eval.compare.comparison import Comparison
-from galaxydit.eval.compare.equal_compute import AtSpeedup, Row
+from galaxydit.eval.compare.compare_job import Comparison
+from galaxydit.eval.compare.equal_compute import AtSpeedup, ScoredSetting
 from galaxydit.eval.markdown import table
 from galaxydit.pipelines.disturbance import marked
 
@@ -88,7 +88,7 @@ def number(value: float | None, form: str) -> str:
     return DASH if value is None else format(value, form)
 
 
-COLUMNS: dict[str, Callable[[Row], str]] = {  # of the table of all scored settings
+COLUMNS: dict[str, Callable[[ScoredSetting], str]] = {  # of the table of all scored settings
     "method": lambda row: row.method,
     "setting": lambda row: describe(row.setting),
     "compute": lambda row: f"{row.compute_fraction:.3f}",

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from galaxydit.eval.compare.comparison import Comparison
-from galaxydit.eval.compare.methods.galaxydit_methods import SHIPPED
+from galaxydit.eval.compare.compare_job import Comparison
+from galaxydit.eval.methods.galaxydit_methods import SHIPPED
 from galaxydit.pipelines.disturbance import DISTURBED
 
 GROUPS = {"control": "#7f7f7f", "this project": "#d62728", "GalaxyDiT": "#ff7f0e"}
@@ -24,7 +24,7 @@ def plot_pareto(comparison: Comparison, path: Path) -> None:
 
     figure = Figure(figsize=(15, 8), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
-    sources = {contender.method.name: contender.method.source for contender in comparison.contenders}
+    sources = {row.method: row.source for row in comparison.rows}
     colours = colours_of(sources)
     disturbed = DISTURBED if any(row.disturbance for row in comparison.rows) else ""
     fields = (("by compute", "compute_speedup"), (f"by seconds of denoising{disturbed}", "denoise_speedup"))
@@ -45,7 +45,8 @@ def plot_pareto(comparison: Comparison, path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         _write_labels(axes, ends, colours)
     panels[0].set_ylabel("PSNR against the plain video, dB")
-    conditions, count = comparison.conditions, len(comparison.plan.cases)
+    conditions, plan = comparison.conditions, comparison.plan
+    count = len(plan.prompts) * len(plan.seeds)
     figure.suptitle(f"{conditions['pipeline']}, {conditions['settings']['steps']} steps, {count} videos")
     figure.savefig(path, dpi=130)
 

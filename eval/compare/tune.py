@@ -13,8 +13,8 @@ from operator import attrgetter
 from statistics import fmean, stdev
 from typing import Any, TypeVar
 
-from galaxydit.eval.compare.bench import Sample
-from galaxydit.eval.compare.method import Setting
+from galaxydit.eval.methods.method import Setting
+from galaxydit.pipelines.trial_result import TrialResult
 
 SPEEDUP_MARGIN = 1.25  # settings further than this factor from all wanted speedups are dropped
 PSNR_MARGIN = 2.0  # dB; settings further behind an equally fast setting are dropped after the first prompts
@@ -45,16 +45,13 @@ class Candidate:
     n: int
 
 
-def candidate(index: int, samples: Sequence[Sample]) -> Candidate:
-    """Speedup (1 / mean compute fraction) and mean PSNR of the samples of one setting.
-
-    Its `spread` is the standard deviation of the samples' log speedups, 0 for one sample. `index` is the index of the
-    setting among the method's settings.
-    """
-    log_speedups = [-math.log(sample.compute_fraction) for sample in samples]
-    log_speedup = -math.log(fmean(sample.compute_fraction for sample in samples))
+def candidate(index: int, results: Sequence[TrialResult]) -> Candidate:
+    """The candidate of the results of one setting, which has this index among the method's settings."""
+    fractions = [result.compute_fraction or 1.0 for result in results]
+    log_speedups = [-math.log(fraction) for fraction in fractions]
     spread = stdev(log_speedups) if len(log_speedups) > 1 else 0.0
-    return Candidate(index, log_speedup, fmean(sample.psnr for sample in samples), spread, len(samples))
+    psnr = fmean(result.metrics["psnr"] for result in results)
+    return Candidate(index, -math.log(fmean(fractions)), psnr, spread, len(results))
 
 
 def coarse(settings: Sequence[Setting], speedups: Sequence[float]) -> list[int]:

@@ -8,7 +8,7 @@ from statistics import fmean
 from galaxydit.eval.cost.estimate import BYTES_PER_PIXEL
 from galaxydit.eval.jobs.job import FEWER_STEPS, PLUGIN, Job, Variant
 from galaxydit.eval.jobs.record import BASELINE, VIDEO, VideoRecord
-from galaxydit.pipelines.runs import Record, Store, Unit
+from galaxydit.pipelines.runs import Unit
 from galaxydit.request import Request
 
 
@@ -33,21 +33,6 @@ class Estimate:
     is_measured: bool  # on finished videos, else from the plain cost and the variant's options
     joules: float | None = None
     size: float = 0.0
-
-
-def units_left(
-    units: Sequence[Unit], store: Store, *, retry_failed: bool = False, verify: bool = False
-) -> tuple[list[Unit], list[Record]]:
-    """The units that a run would make, and the sound records that are done; arguments as of `pipelines.runs.run`."""
-    kept, done = set(), []
-    for unit_id, record, damage in store.survey([unit.id for unit in units], wholly=verify):
-        if record is None or damage:
-            continue
-        if record.is_done:
-            done.append(record)
-        if record.is_done or not retry_failed:
-            kept.add(unit_id)
-    return [unit for unit in units if unit.id not in kept], done
 
 
 def plain_cost(records: Sequence[VideoRecord]) -> Cost | None:

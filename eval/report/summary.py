@@ -74,7 +74,7 @@ def figures_of(records: Sequence[VideoRecord]) -> tuple[Figure, ...]:
 
 
 def failure_lines(failures: Sequence[Mapping[str, str]]) -> list[str]:
-    """A sentence for each by-product, such as a metric, that raised, from `VideoResult.failures` of each video."""
+    """A sentence for each by-product, such as a metric, that raised, from `TrialResult.failures` of each video."""
     counts = Counter(name for each in failures for name in each)
     reasons = {name: why for each in failures for name, why in each.items()}
     return [f"{name} failed for {count} videos: {reasons[name]}" for name, count in counts.items()]

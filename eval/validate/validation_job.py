@@ -64,7 +64,7 @@ def validation_job(keys: dict[str, Any], prompts: tuple[str, ...], runs: tuple[s
 
 
 def _variants(steps: int) -> dict[str, dict[str, Any]]:
-    from galaxydit.eval.compare.methods import step_list
+    from galaxydit.eval.methods import step_list
 
     return {
         "repeated-plain-run": {"steps": steps},

@@ -53,11 +53,10 @@ def demo(
         return
     if isinstance(meter, str):
         say(f"no joules are measured: {meter}")
-    samples = result.plain.samples
-    shown = samples[0].prompt if len(samples) == 1 else f"means over {len(samples)} unseen prompts"
+    shown = result.cases[0][0] if len(texts) == 1 else f"means over {len(texts)} unseen prompts"
     show(f"{WITH_CAPTIONS} on {pipe.device}: {shown}")
     report = replace(result.reports[0], plain_seconds=None) if result.disturbance else result.reports[0]
-    show(build_table(result), *(["the first prompt:"] if len(samples) > 1 else []), report, *result.files)
+    show(build_table(result), *(["the first prompt:"] if len(texts) > 1 else []), report, *result.files)
 
 
 def build_table(result: "DemoResult") -> Table:
@@ -65,16 +64,16 @@ def build_table(result: "DemoResult") -> Table:
     from galaxydit.pipelines.disturbance import marked
 
     headings = ["denoise\nseconds", "\nspeedup", "end to end\nseconds", "\nspeedup", "\ncompute", "PSNR\ndB", "\nSSIM"]
-    has_joules = result.plain.mean("energy_per_video_joules") is not None
+    has_joules = result.mean("plain", "energy_per_video_joules") is not None
     headings += ["end to end\njoules"] if has_joules else []
     rows = []
-    for variant in result.variants:
-        row = [variant.name]
+    for name in result.ways:
+        row = [name]
         for seconds in ("denoise_seconds", "end_to_end_seconds"):
-            speedup = f"{variant.speedup(result.plain, seconds):.2f}x"
-            row += [f"{variant.mean(seconds):.2f}", marked(speedup, result.disturbance)]
-        psnr, ssim = variant.mean("psnr"), variant.mean("ssim")
-        row += [f"{variant.mean('compute_fraction'):.0%}", "" if psnr is None else f"{psnr:.2f}"]
+            speedup = f"{result.speedup(name, seconds):.2f}x"
+            row += [f"{result.mean(name, seconds):.2f}", marked(speedup, result.disturbance)]
+        psnr, ssim = result.mean(name, "psnr"), result.mean(name, "ssim")
+        row += [f"{result.mean(name, 'compute_fraction'):.0%}", "" if psnr is None else f"{psnr:.2f}"]
         row.append("" if ssim is None else f"{ssim:.3f}")
-        rows.append([*row, f"{variant.mean('energy_per_video_joules') or 0:,.0f}"] if has_joules else row)
+        rows.append([*row, f"{result.mean(name, 'energy_per_video_joules') or 0:,.0f}"] if has_joules else row)
     return table_of(rows, [""], headings, collapse_padding=True)

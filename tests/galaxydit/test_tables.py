@@ -12,10 +12,11 @@ from galaxydit.calibration.tables import target_table
 from galaxydit.commands import calibrate, compare, demo, eval_vbench, inspect, latency
 from galaxydit.description import TransformerDescription
 from galaxydit.eval.compare.equal_compute import AtSpeedup
-from galaxydit.eval.demo import DemoResult, DemoSample, DemoVariant
+from galaxydit.eval.demo import DemoResult
 from galaxydit.eval.vbench.results import DimensionScore, Drop, Results, VariantScores
 from galaxydit.families import FAMILIES
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.profiles.registry import load_profile
 from galaxydit.proxies import PROXIES
 
@@ -47,9 +48,11 @@ def of_compare() -> tuple[list[Any], Expected]:
 
 
 def of_demo() -> tuple[list[Any], Expected]:
-    samples = tuple(DemoSample("a red ball", 0, 1234.56, 1234.56, 1.0, 123.45, 1.0) for _ in range(2))
-    variants = tuple(DemoVariant(name, samples) for name in ("plain", "accelerated", "25 plain steps"))
-    return [demo.build_table(DemoResult(GenerationSettings(), variants, reports=(), files=()))], ["1234.56", "123.45"]
+    one = TrialResult(
+        denoise_seconds=1234.56, end_to_end_seconds=1234.56, compute_fraction=1.0, metrics={"psnr": 123.45, "ssim": 1.0}
+    )
+    ways = dict.fromkeys(("plain", "accelerated", "25 plain steps"), (one, one))
+    return [demo.build_table(DemoResult(GenerationSettings(), (), ways, (), ()))], ["1234.56", "123.45"]
 
 
 def of_inspect() -> tuple[list[Any], Expected]:

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from galaxydit.cli import main
-from galaxydit.eval.jobs.estimate import Cost, Estimate, denoise_share, estimate, plain_cost, units_left
+from galaxydit.eval.jobs.estimate import Cost, Estimate, denoise_share, estimate, plain_cost
 from galaxydit.eval.jobs.job import PLAIN, Job, Variant
 from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.maker import VideoMaker
 from galaxydit.eval.jobs.record import video_record
-from galaxydit.eval.jobs.run_job import open_run
+from galaxydit.eval.jobs.run_job import open_run, units_left
 from galaxydit.pipelines.runs import run
 from galaxydit.pipelines.runs.unit import StoredFile
 
