@@ -1,8 +1,7 @@
-"""Other projects' methods: run diffusers' caches, restore the pipeline afterwards, and measure what their hooks keep.
+"""Run diffusers' caches, restore the pipeline afterwards, and measure what their hooks keep.
 
-diffusers' caches key their state by the name of the cache context, so the two guidance branches of Wan have separate
-states; a pipeline resets them when a generation ends. FasterCache's caches of attention layers have one state
-for all calls and assume both branches in one batch, so an adapter (a hook around the cache) joins Wan's branches.
+diffusers' caches key their state by the cache context, so Wan's branches have separate states. FasterCache's caches of
+attention layers have one state and assume both branches in one batch, so a hook around the cache joins the branches.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ REGISTRY = "_diffusers_hook"  # diffusers creates this attribute on every module
 def restored(pipe: DiffusionPipeline) -> Iterator[None]:
     """Restore all attributes of the pipeline and of its transformer's modules when the context ends.
 
-    Caches remove their hooks, but leave changed forward methods, flags or bookkeeping on the modules.
+    Caches remove their hooks, but leave changed forward methods, flags or bookkeeping.
     """
     owners = [pipe, *pipe.transformer.modules()]
     before = [dict(vars(owner)) for owner in owners]
@@ -39,13 +38,13 @@ def restored(pipe: DiffusionPipeline) -> Iterator[None]:
 
 
 def hooks_in(transformer: nn.Module, wanted: str | None = None) -> list[ModelHook]:
-    """The diffusers hooks of all modules of the transformer, or only the hooks with the name `wanted`."""
+    """The diffusers hooks of all modules of the transformer, or only those of one name."""
     registries = [getattr(module, REGISTRY) for module in transformer.modules() if hasattr(module, REGISTRY)]
     return [hook for registry in registries for name, hook in registry.hooks.items() if wanted in (None, name)]
 
 
 def bytes_in(value: Any) -> int:
-    """Bytes of all tensors inside `value`, nested containers and objects; each tensor counts once."""
+    """Bytes of all tensors inside nested containers and objects; each tensor counts once."""
     return sum({tensor.data_ptr(): tensor.nbytes for tensor in _tensors_in(value)}.values())
 
 
@@ -60,18 +59,16 @@ def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 class BranchState(BaseState, dict[Any, Any]):
-    """Dictionary of whatever an `AdapterHook` keeps for one guidance branch, under its own keys; cleared at a reset."""
+    """Whatever an `AdapterHook` keeps for one guidance branch; cleared at a reset."""
 
     def reset(self) -> None:
         self.clear()
 
 
 class AdapterHook(ModelHook):
-    """Base class of hooks around the whole transformer, with a state for each cache context, so for each branch.
+    """Base class of hooks around the whole transformer; `state_manager.get_state()` is that of the branch.
 
-    Subclasses override `new_forward`, which replaces the transformer's forward. In it,
-    `self.state_manager.get_state()` returns the state of the current context: a dictionary (`BranchState`) with the
-    entries that the subclass has set since the last reset.
+    Subclasses override `new_forward`, which replaces the transformer's forward.
     """
 
     _is_stateful = True
@@ -88,15 +85,9 @@ class AdapterHook(ModelHook):
 def enabled(
     pipe: DiffusionPipeline, config: Any, adapter: Callable[[], AdapterHook] | None = None
 ) -> Iterator[Attached]:
-    """Within the context, the transformer runs with a diffusers cache; afterwards, the pipeline is as before.
+    """Within the context, the transformer runs with a diffusers cache of this configuration.
 
-    Yields an `Attached`, whose `bytes_held` returns the bytes of all tensors in the state of the transformer's hooks.
-
-    Args:
-        pipe: a pipeline with `pipe.transformer`.
-        config: configuration of the cache, as for `transformer.enable_cache`.
-        adapter: returns a hook that is put around the cache if the guidance branches are separate transformer calls.
-            None adds no hook.
+    `adapter` returns a hook around the cache for guidance branches that are separate calls.
     """
     transformer = pipe.transformer
     with restored(pipe):
@@ -114,10 +105,9 @@ def enabled(
 
 
 def timestep_left(pipe: DiffusionPipeline) -> Callable[[], float]:
-    """Return a function that gives an even timestep for the current step: 1000 times the share of steps that are left.
+    """Function that returns 1000 times the share of steps that are left, the current one included.
 
-    The current step counts as left, so the first step has 1000. FasterCache's published windows of timesteps assume
-    timesteps that fall evenly. Wan's flow shift bends the timesteps, so the cache gets the function's values instead.
+    FasterCache's published windows assume timesteps that fall evenly; Wan's flow shift bends them.
     """
     last: tuple[Any, float] = (None, 1000.0)
 

@@ -1,11 +1,6 @@
 """cache-dit's DBCache: alone, with its TaylorSeer calibrator, and with one decision for both guidance branches.
 
-The first blocks run at every step; the other blocks are reused while the residual of the first blocks (what they add to
-their input) changes little.
-
-A setting holds the `threshold` of the residual's relative change, the number of first steps that are always computed
-(`warmup_steps`), the number of blocks that run at every step (`first_blocks`), and with the TaylorSeer calibrator the
-`order` of its Taylor expansion.
+The first blocks run at every step; the others are reused while the residual of the first ones changes little.
 """
 
 import os
@@ -21,11 +16,9 @@ from galaxydit.pipelines.trial import Attached
 
 
 def _settings(steps: int, calibrator: Setting) -> list[Setting]:
-    """Candidate settings: thresholds of the residual's change, each with two numbers of warm-up steps.
+    """Thresholds of the residual's change, each with two numbers of warm-up steps; `calibrator` may hold an `order`.
 
-    `calibrator` is merged into each: {"order": n} for the TaylorSeer calibrator, or {} to run without a calibrator.
-    Only the first block runs at every step, because cache-dit's default of 8 blocks leaves little to skip in the 10
-    blocks of wan-tiny, this project's test model.
+    One block runs at every step, because cache-dit's default of 8 leaves little to skip in the 10 blocks of wan-tiny.
     """
     return [
         {"threshold": threshold, "warmup_steps": warmup, "first_blocks": 1, **calibrator}

@@ -1,10 +1,8 @@
 """DiCache (Bu et al., arXiv 2508.17356; github.com/Bujiazi/DiCache, its Wan2.1 backend).
 
-The first block runs at every step as a probe. The relative L1 change of its output since the previous step is summed
-until it reaches a threshold, in each guidance branch separately. A reused step extrapolates the residuals of the last
-two full steps in proportion to the change of the probe's own residual, with a coefficient between 1 and 2.
-
-A setting holds the `threshold` and the warm-up `first`, the number of first steps that are always computed.
+The first block runs at every step as a probe. The relative L1 change of its output is summed until it reaches a
+`threshold`, in each branch. A reused step extrapolates the residuals of the last two full steps in proportion to the
+change of the probe's residual. The first `first` steps are computed.
 """
 
 from contextlib import AbstractContextManager
@@ -23,7 +21,6 @@ PROBED_CHANGE = attrgetter("change")  # of the first block's output since the pr
 
 
 def settings(steps: int) -> list[Setting]:
-    """Candidate settings with the authors' warm-up, a fifth of the steps, and with a warm-up of one step."""
     return [
         {"threshold": value, "first": first}
         for first in warm_ups(steps, 0.2)
@@ -34,8 +31,7 @@ def settings(steps: int) -> list[Setting]:
 def published_settings(steps: int) -> list[Setting]:
     """The authors' default, then the settings of arXiv 2610.10457 at three speedups.
 
-    The setting of arXiv 2609.36433 (threshold 0.4, warm-up 0.2 of the steps) is left out, because it needs a probe of
-    two blocks.
+    That of arXiv 2609.36433 is left out, because it needs a probe of two blocks.
     """
     published = ((0.08, 0.2), (0.155, 0.2), (0.365, 0.2), (12.0, 0.17))  # threshold, share of warm-up steps
     return [{"threshold": threshold, "first": share_of_steps(steps, share)} for threshold, share in published]

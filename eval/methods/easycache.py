@@ -1,13 +1,9 @@
 """EasyCache (Zhou et al., arXiv 2507.02860; github.com/H-EmbodVis/EasyCache).
 
-The transformer's output changes roughly in proportion to its input, the latent (section 3.2). The "transformation rate"
-k is the output's change / the latent's change between the last two full steps. k times the latent's change since the
-previous step, divided by the size of the last full step's output, estimates the relative change of the output; the
-estimates are summed until they reach a threshold (section 3.3). The conditional branch decides for both branches. A
-reused step adds output - latent of the last full step to the current latent.
-
-A setting holds the `threshold` and the numbers of steps at the beginning (`first`, the warm-up) and at the end (`last`)
-that are always computed.
+The output changes roughly in proportion to the latent (section 3.2): k is the output's change / the latent's between
+the last two full steps. k times the latent's change since the previous step / the output's size is summed until it
+reaches a `threshold` (section 3.3). The conditional branch decides for both. A reused step adds output - latent of the
+last full step. The first `first` and the last `last` steps are computed.
 """
 
 from contextlib import AbstractContextManager
@@ -24,21 +20,14 @@ from galaxydit.pipelines.trial import Attached
 
 
 def predicted_change(observation: StepObservation) -> float | None:
-    """Estimated relative change of the output since the previous step, k |x_t - x_(t-1)| / |y|.
-
-    x is the latent, y the output of the last full step, k the transformation rate, and |.| the mean of the absolute
-    values. None until two full steps have given k.
-    """
+    """k |x_t - x_(t-1)| / |y|, with mean absolute values; None until two full steps have given k."""
     if observation.change_size is None or observation.slope is None or observation.output_size is None:
         return None
     return observation.slope * observation.change_size / max(observation.output_size, 1e-12)
 
 
 def settings(steps: int) -> list[Setting]:
-    """Candidate settings with the authors' warm-up, a fifth of the steps (10 of 50), and with a warm-up of one step.
-
-    The last step is always full.
-    """
+    """The authors' warm-up, a fifth of the steps, and one step; the last step is always full."""
     return [
         {"threshold": value, "first": first, "last": 1}
         for first in warm_ups(steps, 0.2)
@@ -47,10 +36,6 @@ def settings(steps: int) -> list[Setting]:
 
 
 def repeat_difference(latent: Tensor, cached: CachedOutput, branch: str, step: int) -> Tensor:
-    """Return `latent` plus (output - latent) of the branch's last full step, `cached`, in the shape of `latent`.
-
-    `branch` and `step`, which every `Predict` receives, are not used.
-    """
     return latent + (cached.output - cached.latent)
 
 

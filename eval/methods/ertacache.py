@@ -41,11 +41,7 @@ PUBLISHED_SPEEDUP = 2.17  # on Wan2.1-1.3B; 22.09 dB with the schedule alone, 22
 
 
 class OfflineSchedule(ScheduleRule):
-    """Rule that computes the full steps of a fixed schedule and reuses the others.
-
-    `sources` holds for each step the full step whose residual it uses; a full step is its own source. `decide` raises
-    GalaxyDiTError in a generation with another number of steps.
-    """
+    """Computes the steps that are their own entry in `sources`; refuses another number of steps."""
 
     def __init__(self, sources: Sequence[int]) -> None:
         super().__init__(set(sources))
@@ -57,10 +53,9 @@ class OfflineSchedule(ScheduleRule):
 
 
 def sources_under(errors: Pairs, threshold: float) -> list[int]:
-    """Return the source of each step: the full step whose residual the step uses. A full step is its own source.
+    """For each step the full step whose residual it uses; a full step is its own source.
 
-    A step is reused if the residual of the last full step has an error below `threshold` at the step. `errors` is the
-    table of these errors by pairs of steps, from `calibrate`.
+    A step is reused if the last full step's residual has an error below `threshold` there.
     """
     sources = [0]
     for step in range(1, len(errors)):
@@ -70,19 +65,14 @@ def sources_under(errors: Pairs, threshold: float) -> list[int]:
 
 
 def sources_for(errors: Pairs, full_steps: int) -> list[int]:
-    """The source of each step, at the threshold that gives nearest to `full_steps` full steps.
-
-    The source is the full step whose residual the step uses; a full step is its own source (`sources_under`). `errors`
-    is the table of the relative L1 error of a reused residual by pairs of steps, from `calibrate`. Of several such
-    thresholds, the smallest is used.
-    """
+    """The sources at the smallest threshold that gives nearest to `full_steps` full steps."""
     thresholds = sorted({0.0, *(error for row in errors for error in row)})
     candidates = [sources_under(errors, threshold) for threshold in (*thresholds, 2 * thresholds[-1])]
     return min(candidates, key=lambda sources: abs(len(set(sources)) - full_steps))
 
 
 def settings(steps: int) -> list[Setting]:
-    """Candidate settings of the whole method, and of its schedule alone."""
+    """The whole method, and its schedule alone."""
     counts = full_step_counts(steps)
     return [{"full_steps": count, "adjust": on, "rectify": on} for on in (True, False) for count in counts]
 
@@ -97,10 +87,8 @@ def published_settings(steps: int) -> list[Setting]:
 def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, Any]:
-    """Return tables over pairs of an earlier and a later step, which reuses the residual of the earlier step.
-
-    `errors`: relative L1 error of the reused residual. `factors`: K, one table for each branch. `scales`: phi, a table
-    for reuse without K, then a table for reuse with K.
+    """Tables over pairs of steps: `errors` of a reused residual (relative L1), `factors` (K by branch) and `scales` (phi
+    without K and with it).
     """
     recordings = record_each(pipe, prompts, generation, seed)
     steps, branches = recordings[0].steps, list(recordings[0].outputs)
@@ -114,7 +102,6 @@ def calibrate(
 
 
 def _error(recordings: Sequence[RecordedSteps], earlier: int, step: int) -> float:
-    """Relative L1 error at `step` of the guided residual cached at `earlier`, mean over the recordings."""
     residuals = [[each.guided(place) - each.latents[place] for place in (earlier, step)] for each in recordings]
     return sum(float(relative_l1(cached, true)) for cached, true in residuals) / len(residuals)
 
@@ -143,11 +130,6 @@ def slope_through_origin(pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
 
 @method("ERTACache", "arXiv 2508.21091", settings, published=published_settings, calibrate=calibrate)
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    """Return a context in which the pipeline follows the offline schedule of the setting.
-
-    `calibration` holds the tables of `calibrate` by pairs of steps: `errors` of a reused residual; `factors`, K by
-    branch; `scales`, first phi for reuse without K, then phi for reuse with K.
-    """
     errors, factors = calibration["errors"], calibration["factors"]
     scales = calibration["scales"][int(setting["rectify"])]
     check_count("full_steps", setting["full_steps"], 1)

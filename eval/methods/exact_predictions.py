@@ -1,8 +1,7 @@
-"""Upper limit of all methods that compute the full steps of the plugin's schedule and predict the other steps.
+"""Upper limit of methods that compute the full steps of the plugin's schedule and predict the others.
 
-The predictions are exact but for rounding: at reused steps, a float32 copy of the transformer computes the output at
-the current latent. The 16-bit rounding error of the last full step is added to that output, because every prediction
-from cached outputs repeats this error. The method saves no time.
+A float32 copy of the transformer computes reused steps; the 16-bit rounding error of the last full step is added,
+because every prediction from cached outputs repeats it. The method saves no time.
 """
 
 from collections.abc import Collection, Iterator
@@ -24,9 +23,7 @@ from galaxydit.pipelines.trial import Attached
 
 
 class ExactPrediction(AdapterHook):
-    """At steps outside `full_steps`, calls `exact`, the float32 copy of the transformer, and adds to its output the
-    rounding error of the branch's last full step.
-    """
+    """Outside `full_steps`, the output of the copy `exact` plus the rounding error of the last full step."""
 
     def __init__(self, exact: nn.Module, full_steps: Collection[int]) -> None:
         super().__init__()

@@ -20,10 +20,9 @@ from galaxydit.pipelines.trial import Attached
 
 
 class JoinedBranches(AdapterHook):
-    """Computes both branches in one batch at the conditional call; the next call returns the unconditional half.
+    """Computes both branches in one batch at the conditional call; the next call returns the other half.
 
-    The unconditional text embedding is needed before the pipeline passes it, so the hook wraps `pipe.encode_prompt` and
-    keeps the embedding that this method returns.
+    The unconditional embedding is needed before the pipeline passes it, so the hook keeps what `encode_prompt` returns.
     """
 
     def __init__(self, pipe: DiffusionPipeline) -> None:

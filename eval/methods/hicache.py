@@ -22,7 +22,7 @@ SCALE = 0.5
 
 
 def scaled_hermite(order: int, offset: float) -> float:
-    """Return SCALE^order H_order(SCALE offset), which replaces the power offset^order; `offset` is in steps."""
+    """SCALE^order H_order(SCALE offset), in place of the power offset^order; `offset` is in steps."""
     return SCALE**order * float(hermite.hermval(SCALE * offset, [0] * order + [1]))
 
 
@@ -31,7 +31,6 @@ class HermiteState(TaylorSeerState):
 
     @torch.compiler.disable
     def predict(self) -> list[Tensor]:
-        """The module's outputs, extrapolated to the current step."""
         offset = self.current_step - self.last_update_step
         outputs = []
         for index, factors in self.taylor_factors.items():

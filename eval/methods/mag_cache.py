@@ -1,11 +1,7 @@
 """MagCache (arXiv 2506.09045): reuse the residual while its magnitude is predicted to change little.
 
-The prediction is a list of ratios, one per step: the residual's magnitude / its magnitude at the previous step.
-
-A setting holds arguments of diffusers' `MagCacheConfig`: `threshold` of the accumulated error, `max_skip_steps` (most
-steps reused in a row), and `retention_ratio` (share of first steps that are always computed). It also holds the number
-of `steps`. A published setting also holds `ratios`: "measured" on the model, or "Wan2.1-T2V-1.3B", the ratios that are
-published for this model.
+The prediction is one ratio per step: the residual's magnitude / that of the previous step. A setting holds arguments of
+diffusers' `MagCacheConfig`, and if published, `ratios`: "measured" on the model, or those of "Wan2.1-T2V-1.3B".
 """
 
 import ast
@@ -49,7 +45,6 @@ def _settings(steps: int) -> list[Setting]:
 
 
 def _published_settings(steps: int) -> list[Setting]:
-    """Every entry of PUBLISHED_SETTINGS twice: with ratios measured on the model, and with the published ratios."""
     return [
         {"steps": steps, "ratios": ratios, "threshold": threshold, "max_skip_steps": most, "retention_ratio": retention}
         for ratios in ("measured", WAN)
@@ -58,11 +53,7 @@ def _published_settings(steps: int) -> list[Setting]:
 
 
 def _config(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> MagCacheConfig:
-    """The configuration of diffusers' cache for a setting.
-
-    Its ratios are `calibration["ratios"]`, which `_calibrate` measured, or the published ratios if the setting's
-    `ratios` is WAN. The published ratios are for 50 steps; diffusers interpolates them to other numbers of steps.
-    """
+    """The cache's configuration; diffusers interpolates the published ratios of 50 steps to other numbers."""
     published = setting.get("ratios") == WAN
     return MagCacheConfig(
         threshold=setting["threshold"],
@@ -76,11 +67,7 @@ def _config(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> MagC
 def _calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
 ) -> dict[str, list[float]]:
-    """Return `{"ratios": [...]}`: one ratio per step, as the cache prints them in its calibration mode.
-
-    They are means over branches and over the first CALIBRATED_PROMPTS prompts. Raises GalaxyDiTError if `settings` name
-    no number of steps.
-    """
+    """`ratios` of the steps that the cache prints in its calibration mode, means over branches and prompts."""
     if settings.steps is None:
         raise refusal("steps", None, "a whole number", "pass the number of steps, which MagCache needs")
     rows: list[list[float]] = []

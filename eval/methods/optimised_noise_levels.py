@@ -1,7 +1,7 @@
-"""Control: fewer steps of the plain pipeline at optimised noise levels, the strongest alternative without a plugin.
+"""Control: plain steps at optimised noise levels, the strongest alternative without a plugin.
 
-The noise levels of a setting are either those of another flow shift, or a subset of the pipeline's own levels that
-dynamic programming chooses on recorded generations (compare Align Your Steps, arXiv 2404.14507).
+The levels are those of another flow shift, or a subset of the pipeline's own that dynamic programming chooses on
+recorded generations (compare Align Your Steps, arXiv 2404.14507).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,17 +27,13 @@ Choose = Callable[[Sequence[float]], Sequence[int]]
 class NoiseLevelSubset(UniPCMultistepScheduler):
     """UniPC on a subset of its noise levels; ignores the number of steps that the pipeline passes.
 
-    The configuration entry `_choice` holds the arguments of `at_noise_levels`: `of`, a number of steps; `kept`, indices
-    into the noise levels that the scheduler has for so many steps, or a function from these levels to the indices; and
-    `ratio`, flow shift of the resulting levels / flow shift of the scheduler. So a copy of the scheduler with another
-    flow shift chooses from its own levels. The entry's name starts with an underscore, because `from_config` warns of
-    public entries that `__init__` does not take.
+    The configuration entry `_choice` holds `of`, `kept` and `ratio` of `at_noise_levels`, so that a copy of the
+    scheduler with another flow shift chooses from its own levels. `from_config` warns of public entries.
     """
 
     sigmas: torch.Tensor
 
     def set_timesteps(self, num_inference_steps: int | None = None, device: Any = None, **kwargs: Any) -> None:
-        """Set the kept noise levels with the changed flow shift, and their timesteps; ignore `num_inference_steps`."""
         choice = self.config._choice
         super().set_timesteps(choice["of"])
         levels, kept, ratio = self.sigmas[:-1].double(), choice["kept"], choice["ratio"]
@@ -53,16 +49,10 @@ class NoiseLevelSubset(UniPCMultistepScheduler):
 def at_noise_levels(
     pipe: DiffusionPipeline, of: int, kept: Sequence[int] | Choose, ratio: float = 1.0
 ) -> Iterator[Attached]:
-    """Within the context, the pipeline samples at a subset of its noise levels.
+    """Within the context, the pipeline samples at a subset of its noise levels, in as many steps as are kept.
 
-    The caller must run the pipeline with as many steps as levels are kept. Yields an `Attached`, from which a
-    comparison reads the bytes that a method keeps: here `bytes_held` returns 0, because no tensors are kept.
-
-    Args:
-        pipe: a pipeline with a UniPC scheduler; raises GalaxyDiTError for another scheduler.
-        of: number of steps; the subset is taken from the scheduler's noise levels for so many steps.
-        kept: indices of the kept levels among these, or a function from the levels to the indices.
-        ratio: factor by which the flow shift of the kept levels is multiplied.
+    `kept` are indices among the levels of `of` steps, or a function from these levels; `ratio` multiplies their flow
+    shift. Raises GalaxyDiTError for a scheduler other than UniPC.
     """
     original = pipe.scheduler
     if not isinstance(original, UniPCMultistepScheduler):

@@ -1,17 +1,15 @@
 """ProfilingDiT (Ma et al., arXiv 2504.03140; github.com/GeekGuru123/ProfilingDiT, its Wan2.1 backend).
 
-Some blocks attend to the foreground and some to the background, nearly independently of the prompt. The first 6 of 50
-steps and some later steps are computed in full. At the other steps only the foreground blocks run, and each group of
-consecutive background blocks adds its residual of the last full step. The authors compute every sixth step, or the
-steps of a list, and reuse 28 of the 40 blocks of Wan2.1-14B.
+Some blocks attend to the foreground, nearly independently of the prompt. Between full steps only these blocks run, and
+each run of consecutive background blocks adds its residual of the last full step. The authors reuse 28 of the 40 blocks
+of Wan2.1-14B, and compute the first 6 of 50 steps and every sixth step, or those of a list.
 
-Differences from the original: the authors' lists of blocks are for 40 blocks, so a profile of the blocks is measured on
-the model: for each block the share of self-attention that goes to foreground tokens, divided by the share of foreground
-tokens among all tokens. A token of the denoised latent is in the foreground if its distance from the median token
-exceeds the mean distance; the authors' segmentation was not available.
+The authors' lists of blocks are for 40 blocks, so the blocks are profiled on the model: by the share of self-attention
+that goes to foreground tokens / their share of all tokens. A token is in the foreground if its distance from the median
+token exceeds the mean distance; the authors' segmentation was not available.
 
-A setting holds the `share` of background blocks among all blocks, and the steps computed in full: their indices `full`,
-or the number of first steps `first` and the `interval` of the full steps from step `first` on.
+A setting holds the `share` of background blocks, and the full steps: their indices `full`, or the number of `first`
+steps and the `interval` of later ones.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,12 +40,9 @@ PROBED_CALLS = 5  # attention is measured in every fifth call of a block
 
 
 class SegmentState(BaseState):
-    """State of a segment (consecutive background blocks) in one guidance branch.
+    """State of consecutive background blocks in one branch.
 
-    Attributes:
-        step: index of the current step; -1 before the first.
-        entered: input of the segment in the current step; None again after a full step.
-        residual: output - input of the segment in the last full step; None before the first full step.
+    entered: their input in the current step; residual: their output - input in the last full step; None before it.
     """
 
     def __init__(self) -> None:
@@ -60,14 +55,9 @@ class SegmentState(BaseState):
 
 
 class SegmentHook(ModelHook):
-    """Hook of one block of a segment: a full step runs the block; a reused step skips the block.
+    """Hook of one block: a full step runs it; in a reused step the segment's first block adds the residual.
 
-    A segment is a longest run of consecutive background blocks. In a reused step the hook of the segment's first block
-    adds the residual (output - input) that the whole segment had in the last full step.
-
-    The hooks of a segment share `manager`, which has one `SegmentState` for each cache context (guidance branch).
-    `is_full` says whether a step index is a full step; `is_first` and `is_last` say whether the block is the first or
-    last of the segment.
+    The hooks of a segment share `manager`, which has a `SegmentState` for each branch.
     """
 
     _is_stateful = True
@@ -93,17 +83,12 @@ class SegmentHook(ModelHook):
 
 
 def background_blocks(foreground_attention: Sequence[float], share: float) -> list[int]:
-    """Ascending indices of the blocks that attend least to the foreground.
-
-    `foreground_attention` holds the attention of each block to the foreground, from `calibrate`. `share` is the share
-    of all blocks to return; their number is rounded.
-    """
+    """Ascending indices of the `share` of blocks with the least attention to the foreground."""
     by_attention = sorted(range(len(foreground_attention)), key=lambda block: foreground_attention[block])
     return sorted(by_attention[: round(share * len(foreground_attention))])
 
 
 def consecutive_segments(blocks: Iterable[int]) -> list[list[int]]:
-    """Group ascending block indices into segments without gaps."""
     segments: list[list[int]] = []
     for block in blocks:
         if segments and segments[-1][-1] == block - 1:
@@ -114,11 +99,6 @@ def consecutive_segments(blocks: Iterable[int]) -> list[list[int]]:
 
 
 def is_full(setting: Setting, step: int) -> bool:
-    """Whether a step is computed in full.
-
-    If the setting has a list `full`, these are its steps; otherwise the steps before `first`, step `first` and every
-    `interval`-th step after it.
-    """
     if "full" in setting:
         return step in setting["full"]
     beyond = step - setting["first"]
@@ -126,10 +106,7 @@ def is_full(setting: Setting, step: int) -> bool:
 
 
 def settings(steps: int) -> list[Setting]:
-    """Candidate settings around the authors' `interval` of full steps and `share` of background blocks.
-
-    Each comes with the authors' warm-up and with a warm-up of one step (`first`: number of warm-up steps).
-    """
+    """Candidate settings around the authors', with their warm-up and with one step."""
     return [
         {"first": first, "interval": interval, "share": share}
         for first in warm_ups(steps, WARM_UP)
@@ -139,12 +116,7 @@ def settings(steps: int) -> list[Setting]:
 
 
 def published_settings(steps: int) -> list[Setting]:
-    """Two settings: the authors' listed steps, and their interval of 6. `full` lists the steps computed in full.
-
-    `full` holds the first 12 % of the `steps`, then the listed steps, scaled from 50 steps to `steps`, or every sixth
-    step. Of 50 steps, both settings compute 14 in full (published speedup on Wan2.1-14B: 2.01x). `share`, the share of
-    background blocks, is 0.7 in both.
-    """
+    """The authors' listed steps, and their interval of 6; both compute 14 of 50 steps in full (2.01x)."""
     warm_up = range(share_of_steps(steps, WARM_UP))
     listed = {step * steps // 50 for step in LISTED}
     every_sixth = range(len(warm_up), steps, 6)
@@ -154,11 +126,7 @@ def published_settings(steps: int) -> list[Setting]:
 def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, list[float]]:
-    """Return the profile as `foreground_attention`, one value for each block.
-
-    The value is the share of self-attention that goes to the foreground / the foreground's share of the tokens; a block
-    without a preference has 1. The values are means over the first PROFILED_PROMPTS prompts.
-    """
+    """`foreground_attention` of each block, mean over the first prompts; 1 is a block without a preference."""
     profiles = []
     for index, prompt in enumerate(prompts[:PROFILED_PROMPTS]):
         latents = generate(pipe, prompt, generation, seed + index, decode=False).latents
@@ -169,9 +137,9 @@ def calibrate(
 
 
 def foreground(latents: Tensor, patch_size: Sequence[int]) -> Tensor:
-    """Boolean foreground mask `(tokens,)` of latents `(1, channels, frames, height, width)`.
+    """Boolean mask `(tokens,)` of latents `(1, channels, frames, height, width)`, in the transformer's order.
 
-    Tokens are in the transformer's order. `patch_size`: latent frames, rows and columns of one token.
+    `patch_size`: latent frames, rows and columns of one token.
     """
     tokens = nn.functional.avg_pool3d(latents.float(), tuple(patch_size), tuple(patch_size))[0].flatten(1)
     distance = torch.linalg.vector_norm(tokens - tokens.median(dim=1, keepdim=True).values, dim=0)
@@ -179,14 +147,10 @@ def foreground(latents: Tensor, patch_size: Sequence[int]) -> Tensor:
 
 
 class AttentionProbe(ExitStack):
-    """Context manager that measures each block's self-attention to the foreground during generations.
+    """Measures each block's self-attention to the tokens of `mask` `(tokens,)` during generations.
 
-    Afterwards `profile` returns, for each block, the share of attention that went to foreground tokens, divided by the
-    share of foreground tokens among all tokens.
-
-    `mask`, `(tokens,)` from `foreground`, is True at foreground tokens. Every PROBED_CALLS-th call of a block is
-    measured. Attention is linear in its values. With the values 1 at foreground tokens and 0 elsewhere, the output is
-    the share of attention that goes to the foreground, whichever kernel computes the attention.
+    Every PROBED_CALLS-th call of a block is measured. Attention is linear in its values: with values of 1 at foreground
+    tokens and 0 elsewhere, its output is the share of attention that goes there, whichever kernel computes it.
     """
 
     def __init__(self, pipe: DiffusionPipeline, mask: Tensor) -> None:
@@ -229,12 +193,6 @@ class AttentionProbe(ExitStack):
 @method("ProfilingDiT", "arXiv 2504.03140", settings, published=published_settings, calibrate=calibrate)
 @contextmanager
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
-    """Within the context, the pipeline reuses the background blocks between the full steps of the setting.
-
-    The background blocks are the share `setting["share"]` of the blocks that attends least to the foreground, by
-    `calibration["foreground_attention"]`, one value for each block from `calibrate`. Yields an `Attached`, whose
-    `bytes_held` returns the bytes of the kept residuals.
-    """
     check_branches(pipe)
     blocks = blocks_of(pipe.transformer, family_of(pipe.transformer))
     segments = consecutive_segments(background_blocks(calibration["foreground_attention"], setting["share"]))

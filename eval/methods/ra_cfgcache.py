@@ -1,23 +1,19 @@
 """RA-CFGCache (arXiv 2609.36433; github.com/yiming-l21/RA-CFGCache, its Wan2.1 backend).
 
-One decision for both guidance branches, from the error that reuse causes in the *guided* prediction and from how that
-error propagates to the final latent. Written from the repository, because the paper was not available.
+One decision for both branches, from the error that reuse causes in the guided prediction and from how it propagates to
+the final latent. Written from the repository, because the paper was not available.
 
-A polynomial of TeaCache's signal, here the change of the projected time embedding since the last full step, estimates
-each branch's error r. Guidance u + s (c - u), with scale s, combines the errors of the branches to an error e of the
-guided prediction, with rho the correlation of the branches' errors:
+A polynomial of the projected time embedding's change since the last full step estimates each branch's error r. With
+guidance scale s and the correlation rho of the branches' errors, the error e of the guided prediction is
 
     e^2 = (1 - s)^2 r_u^2 + s^2 r_c^2 + 2 s (1 - s) rho r_u r_c
 
-The sensitivity w(t) = a ((T - 1 - t) / (T - 1))^alpha + b of step t of T, scaled to a mean of 1, weights e. The risks
-w e are summed since the last full step, and steps are reused while the sum is at most a threshold. Beforehand are
-measured: the polynomial; rho for each pair of steps; and the law (a, alpha, b) of w, from generations in which one
-step's guided prediction is replaced by that of the previous step. A reused step adds the residual of the block stack at
-the last full step.
+The sensitivity w(t) = a ((T - 1 - t) / (T - 1))^alpha + b of step t of T, scaled to a mean of 1, weights e. Steps are
+reused while the risks w e since the last full step sum to at most a threshold. The polynomial, rho for pairs of steps
+and the law (a, alpha, b) are measured beforehand. A reused step adds the residual of the last full step.
 
-A setting holds the `threshold`, the warm-up `first` (number of first steps that are always computed), and the law
-`propagation`: "fitted", or "linear" for a = alpha = 1 and b = 0. Row t of a table (`Pairs`) holds the values of step t
-for the earlier steps t - 1, t - 2 and so on.
+A setting holds the `threshold`, the number of `first` full steps, and the law `propagation`: "fitted", or "linear" for
+a = alpha = 1 and b = 0.
 """
 
 import math
@@ -50,14 +46,13 @@ FITTED_GAPS = 8  # the polynomial is fitted to changes over 1 to so many steps
 
 
 def guided_error(unconditional: float, conditional: float, guidance_scale: float, rho: float) -> float:
-    """Size of the guided prediction's error, from the sizes of the branches' errors and their correlation `rho`."""
     s = guidance_scale
     square = (1 - s) ** 2 * unconditional**2 + s**2 * conditional**2
     return math.sqrt(max(0.0, square + 2 * s * (1 - s) * rho * unconditional * conditional))
 
 
 def sensitivities(steps: int, law: Sequence[float]) -> list[float]:
-    """Sensitivity w of the final latent to an error at each step; `law` is (a, alpha, b), and the mean is 1."""
+    """Sensitivity w of the final latent to an error at each step, by the law (a, alpha, b)."""
     a, alpha, b = law
     raw = [a * ((steps - 1 - step) / max(1, steps - 1)) ** alpha + b for step in range(steps)]
     mean = max(sum(raw) / steps, 1e-12)
@@ -68,14 +63,7 @@ def sensitivities(steps: int, law: Sequence[float]) -> list[float]:
 class RiskRule:
     """Reuse while the sum of the risks w e since the last full step is at most `threshold`.
 
-    Attributes:
-        threshold: largest sum of risks; 0 or less computes every step.
-        first: number of first steps that are always computed.
-        coefficients: of the polynomial from the signal's change to a branch's error, from the highest degree down.
-        rho: table of the correlation of the branches' errors if a step reuses an earlier full step.
-        weights: sensitivity w of each step.
-        last_full: index of the last full step.
-        accumulated: sum of the risks since the last full step.
+    coefficients: of the polynomial, highest degree first; rho: table by pairs of steps; weights: w of each step.
     """
 
     threshold: float
@@ -101,10 +89,9 @@ class RiskRule:
 
 
 def settings(steps: int) -> list[Setting]:
-    """Candidate settings in three modes, by the law of the sensitivities and the warm-up (first full steps).
+    """The fitted law with the authors' warm-up (10 of 50 steps) and with one step; a linear decay with one step.
 
-    The modes: the fitted law with the warm-up of the authors' Wan settings (10 of 50 steps); the fitted law with one
-    step; a linear decay with one step, which the authors report to be nearly as good.
+    The authors report the last to be nearly as good.
     """
     modes = [*((first, "fitted") for first in warm_ups(steps, 0.2)), (1, "linear")]
     thresholds = geometric_grid(0.03, 4.0, 13)
@@ -112,19 +99,14 @@ def settings(steps: int) -> list[Setting]:
 
 
 def published_settings(steps: int) -> list[Setting]:
-    """The authors' slow and fast settings for Wan2.1: thresholds 0.4 and 0.6, both with the fitted law.
-
-    The first fifth of the `steps` is always computed (10 of 50 steps), at least one step.
-    """
+    """The authors' slow and fast settings for Wan2.1."""
     return [{"first": share_of_steps(steps, 0.2), "propagation": "fitted", "threshold": value} for value in (0.4, 0.6)]
 
 
 def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, Any]:
-    """Return the `coefficients` of the error polynomial, highest degree first, the table `rho`, and the `law`
-    (a, alpha, b).
-    """
+    """The `coefficients` of the error polynomial, highest degree first, the table `rho`, and the `law`."""
     recordings = record_each(pipe, prompts, generation, seed)
     steps = recordings[0].steps
     changes, errors = [], []
@@ -143,10 +125,7 @@ def calibrate(
 
 
 def branch_correlation(recordings: Sequence[RecordedSteps], earlier: int, step: int) -> float:
-    """Cosine between the errors of the two branches if step `step` reuses the residual of step `earlier`.
-
-    The result is the mean over the recordings; a recording without guidance counts as 1.
-    """
+    """Mean cosine between the branches' errors if a step reuses an earlier residual; 1 without guidance."""
     cosines = []
     for recording in recordings:
         first, *others = [
@@ -164,12 +143,10 @@ def _propagation(
     seed: int,
     plain: list[RecordedSteps],
 ) -> dict[int, float]:
-    """By step: relative change of the final latent / relative error of the guided prediction that caused the change,
-    mean over the first PERTURBED_PROMPTS prompts.
+    """By step: relative change of the final latent / relative error of the guided prediction that caused it.
 
-    The error comes from replacing the step's guided prediction by that of the previous step; `plain` holds recordings
-    without the replacement. About PERTURBED_STEPS evenly spaced steps are measured, without the first tenth of the
-    steps, where the ratio is extreme (the authors omit the first 5 points).
+    The error is that of the previous step's prediction; about PERTURBED_STEPS steps are measured, without the first
+    tenth, where the ratio is extreme. `plain` are recordings without the error.
     """
     steps = plain[0].steps
     begin = share_of_steps(steps, 0.1)
@@ -187,12 +164,7 @@ def _propagation(
 
 
 def fit_law(steps: int, ratios: dict[int, float]) -> list[float]:
-    """Fit (a, alpha, b) of a ((T - 1 - t) / (T - 1))^alpha + b to `ratios` by step t, where T is `steps`.
-
-    A ratio is the relative change of the final latent / the relative error of the step's guided prediction that caused
-    the change. Ratios and law are not scaled; `sensitivities` scales the law to a mean of 1. a and b are at least 0,
-    alpha is from 0.1 to 10.
-    """
+    """The law (a, alpha, b) fitted to `_propagation`; a, b at least 0, alpha from 0.1 to 10."""
     left = [(steps - 1 - step) / (steps - 1) for step in ratios]
     values = list(ratios.values())
     start, bounds = (max(values), 1.0, min(values)), ([0.0, 0.1, 0.0], [math.inf, 10.0, math.inf])

@@ -16,10 +16,7 @@ from galaxydit.runtime.call import Call
 
 
 class PerturbedRounding(Observer):
-    """Multiplies each element of the first step's outputs by 1 + eps u, with u uniform in [-0.5, 0.5).
-
-    eps is the machine epsilon of the outputs' dtype.
-    """
+    """Multiplies the first step's outputs by 1 + eps u, u uniform in [-0.5, 0.5), eps of their dtype."""
 
     def __init__(self) -> None:
         self.generator = torch.Generator()

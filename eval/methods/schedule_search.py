@@ -1,7 +1,6 @@
-"""Control: fixed schedules that dynamic programming finds on calibration prompts.
+"""Control: fixed schedules that dynamic programming (`calibration/search.py`) finds on calibration prompts.
 
-A schedule is the list of full steps. The search (`calibration/search.py`) finds the schedules with the least error on
-recorded generations, under the assumption that reused steps are extrapolated linearly (order 1).
+It assumes that reused steps are extrapolated linearly, and that errors at all noise levels count alike.
 """
 
 from collections.abc import Sequence
@@ -25,10 +24,9 @@ ORDER = 1
 def search(
     pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
 ) -> dict[str, tuple[int, ...]]:
-    """By number of full steps, the best schedule as step indices; the numbers are strings, as JSON keys must be.
+    """By number of full steps, as text, the best schedule as step indices.
 
-    If a number of full steps is so small that some gap must exceed `LONGEST_GAP` (of `calibration/search.py`), its
-    schedule is evenly spaced instead. Errors at all noise levels count alike.
+    Where some gap must exceed `LONGEST_GAP`, the schedule is evenly spaced instead.
     """
     recordings = [record_sample(pipe, prompt, settings, seed + index)[0] for index, prompt in enumerate(prompts)]
     steps, counts = recordings[0].steps, full_step_counts(recordings[0].steps)

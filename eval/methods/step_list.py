@@ -1,8 +1,7 @@
-"""Control: compute the steps of a list, and at all other steps reuse each branch's last residual of the block stack.
+"""Control: compute the steps of a list, and at all others reuse each branch's last residual of the block stack.
 
-The lists are the steps that MagCache's code (arXiv 2506.09045) computes on Wan2.1-1.3B at published settings, so the
-PSNR of each list is published (`calibration/published.py`). A list needs no proxy and no threshold. A published PSNR is
-comparable with a measured PSNR only at the same flow shift and guidance scale.
+The lists are the steps that MagCache's code (arXiv 2506.09045) computes on Wan2.1-1.3B, with published PSNRs, which
+compare with measured ones only at the same flow shift and guidance scale.
 """
 
 from collections.abc import Sequence
@@ -21,10 +20,9 @@ LISTED_STEPS = 50
 
 
 def settings(steps: int) -> list[Setting]:
-    """Settings with the published lists from accurate to fast, scaled if the generation does not have 50 steps.
+    """The published lists from accurate to fast, scaled if the generation does not have 50 steps.
 
-    `list` is the name of a list, `full` holds its steps, and `conditional_only` further steps, computed in the
-    conditional branch alone.
+    `conditional_only` are further steps, computed in the conditional branch alone.
     """
 
     def scaled(listed: Sequence[int]) -> list[int]:
@@ -39,11 +37,5 @@ def settings(steps: int) -> list[Setting]:
 
 @method("step list", "control", settings, tuned=False)
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    """Return a context in which the pipeline computes the steps of the setting's lists.
-
-    The steps of `full` are computed in both branches, those of `conditional_only` in the conditional branch alone,
-    while the unconditional branch reuses its last residual. `calibration` is ignored. The context yields an `Attached`,
-    whose `bytes_held` returns the bytes of the cached residuals.
-    """
     full, more = setting["full"], setting.get("conditional_only", ())
     return under_rule(pipe, lambda: ScheduleRule([*full, *more], unconditional=full), joint=not more)

@@ -1,7 +1,6 @@
 """TaylorSeer (arXiv 2503.06923): extrapolate the outputs of modules from full steps at a fixed interval.
 
-A setting holds fields of diffusers' `TaylorSeerCacheConfig`, among them the order (`max_order`), the degree of the
-extrapolating polynomial. Its entry `lite` selects the lite mode, which extrapolates the last projection only.
+A setting holds fields of diffusers' `TaylorSeerCacheConfig`; with `lite`, only the last projection is extrapolated.
 """
 
 import math
@@ -23,7 +22,7 @@ PUBLISHED_SETTING: Setting = {"cache_interval": 3, "disable_cache_before_step": 
 
 
 def _settings(steps: int) -> list[Setting]:
-    """Candidate settings of the lite mode at orders 1 and 0, and of the published mode.
+    """The lite mode at orders 1 and 0, and the published mode.
 
     The lite mode at order 1 gets a fine grid, because one warm-up step more or less changes its PSNR by decibels.
     """
@@ -40,10 +39,9 @@ def _settings(steps: int) -> list[Setting]:
 
 
 def taylorseer_config(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> TaylorSeerCacheConfig:
-    """The configuration of diffusers' cache for a setting; `calibration` is not used.
+    """The cache's configuration; the published mode extrapolates every attention and feed-forward.
 
-    The lite mode extrapolates the transformer's last projection only. The published mode extrapolates every attention
-    and feed-forward; diffusers' default patterns match none of Wan's, so their names are passed.
+    diffusers' default patterns match none of Wan's, so their names are passed.
     """
     family = family_of(pipe.transformer)
     parts = [part for name, part in family.parts.items() if name != "modulated_input"]
@@ -60,11 +58,9 @@ def taylorseer_config(pipe: DiffusionPipeline, setting: Setting, calibration: An
 def on_published_steps(
     pipe: DiffusionPipeline, setting: Setting, state_class: type[TaylorSeerState] = TaylorSeerState
 ) -> Iterator[Attached]:
-    """Within the context, the pipeline runs TaylorSeer's cache with the full steps of the published code.
+    """TaylorSeer's cache with the full steps of the published code: 0, 1, 2, 5, 8, ... for 3 and 3.
 
-    The first `disable_cache_before_step` steps are full, then every `cache_interval`-th step. With 3 for both, these
-    are steps 0, 1, 2, 5, 8 and so on; diffusers' cache computes steps 0, 1, 2, 4, 7 and so on. `state_class` is the
-    class that extrapolates each module. Yields the `Attached` of the cache, which reads the bytes held.
+    diffusers' cache computes steps 0, 1, 2, 4, 7, ... there. `state_class` extrapolates each module.
     """
 
     def measure(hook: Any) -> tuple[bool, TaylorSeerState]:

@@ -1,17 +1,13 @@
 """TeaCache (Liu et al., arXiv 2411.19108; github.com/ali-vilab/TeaCache, TeaCache4Wan2.1).
 
-A polynomial of the time embedding's relative change estimates the relative change of the model's output (sections 3.2
-and 3.3). The estimates are summed, and a step is computed when the sum reaches a threshold (equation 7). Each guidance
-branch decides for itself, although the time embedding is the same in both. A reused step adds the residual of the block
-stack at the last full step.
+A polynomial of the time embedding's relative change estimates the relative change of the model's output. A step is
+computed when the estimates sum to a threshold (equation 7); each branch decides for itself. A reused step adds the
+residual of the block stack at the last full step. For models other than the authors', the polynomial is fitted as they
+describe: degree 4, least squares, on L1 changes between consecutive steps.
 
-The authors publish polynomials for their models only. For other models the polynomial is fitted as they describe:
-degree 4, least squares, on the relative L1 changes of embedding and output between consecutive steps of recorded
-generations. An estimate below 0 counts as 0.
-
-A setting holds the watched embedding (`signal`, "time_embedding" or its projection "time_projection"), the `threshold`,
-and the numbers of steps at the beginning (`first`) and at the end (`last`) that are always computed. A published
-setting also holds the `polynomial`: "fitted" to the model, or "Wan2.1-T2V-1.3B", the authors' for this model.
+A setting holds the watched `signal` ("time_embedding" or "time_projection"), the `threshold`, the numbers of steps that
+are always computed at the beginning (`first`) and the end (`last`), and, if published, the `polynomial`: "fitted", or
+the authors' for "Wan2.1-T2V-1.3B".
 """
 
 from collections.abc import Sequence
@@ -45,10 +41,7 @@ PUBLISHED_THRESHOLDS = {
 
 
 def new_rule(threshold: float, coefficients: Sequence[float], first: int, last: int) -> AccumulationRule:
-    """The rule that sums the polynomial's estimates until they reach `threshold`.
-
-    `coefficients` are from the highest degree down. The first `first` and the last `last` steps are always computed.
-    """
+    """The rule that sums the polynomial's estimates; `coefficients` are from the highest degree down."""
 
     def estimate(observation: StepObservation) -> float | None:
         return None if observation.change is None else float(np.polyval(coefficients, observation.change))
@@ -63,10 +56,9 @@ def fit_polynomial(changes: Sequence[float], output_changes: Sequence[float]) ->
 
 
 def modes(steps: int) -> tuple[Setting, Setting]:
-    """The authors' two modes, plain and retention, as settings without a threshold.
+    """The authors' modes, without a threshold: plain watches the time embedding, retention its projection.
 
-    Plain: the first and the last step are full, and the rule watches the time embedding. Retention: the first tenth of
-    the steps is full, and the rule watches the projection of the embedding.
+    Plain computes the first and the last step, retention the first tenth of the steps.
     """
     plain = {"signal": "time_embedding", "first": 1, "last": 1}
     retention = {"signal": "time_projection", "first": share_of_steps(steps, 0.1), "last": 0}
@@ -78,11 +70,7 @@ def settings(steps: int) -> list[Setting]:
 
 
 def published_settings(steps: int) -> list[Setting]:
-    """The published thresholds of the authors' two modes, which the function `modes` returns: plain (watches the time
-    embedding) and retention (watches its projection, and always computes the first tenth of the `steps`).
-
-    Each comes twice: with the `polynomial` fitted to the model, and with the authors' polynomial for Wan2.1-T2V-1.3B.
-    """
+    """The published thresholds of both modes, with the fitted polynomial and with the authors'."""
     return [
         {**mode, "polynomial": polynomial, "threshold": threshold}
         for polynomial in ("fitted", WAN)
@@ -94,9 +82,7 @@ def published_settings(steps: int) -> list[Setting]:
 def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, list[float]]:
-    """By watched embedding, "time_embedding" or "time_projection", the coefficients of the fitted polynomial, from the
-    highest degree down.
-    """
+    """By signal, the coefficients of the fitted polynomial, from the highest degree down."""
     changes: dict[str, list[float]] = {"time_embedding": [], "time_projection": []}
     output_changes: list[float] = []
     for recorded in record_each(pipe, prompts, generation, seed):

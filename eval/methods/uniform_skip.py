@@ -18,10 +18,7 @@ SPEEDUPS = (1.2, 1.35, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.6, 4.0, 4.5
 
 
 def full_step_counts(steps: int) -> tuple[int, ...]:
-    """The number of full steps for each of 13 SPEEDUPS from 1.2 to 4.5, in descending order and without repeats.
-
-    It is `steps` / speedup, rounded, at least 2.
-    """
+    """`steps` / speedup for each of SPEEDUPS, rounded, at least 2, falling without repeats."""
     return tuple(sorted({max(2, round(steps / speedup)) for speedup in SPEEDUPS}, reverse=True))
 
 
@@ -32,7 +29,7 @@ def even_schedule(steps: int, count: int) -> tuple[int, ...]:
 
 
 def following(pipe: DiffusionPipeline, schedule: Sequence[int], order: int) -> AbstractContextManager[Attached]:
-    """Return a context in which the plugin computes the steps of `schedule` and extrapolates the others at `order`."""
+    """Context in which the plugin computes the steps of `schedule` and extrapolates the others at `order`."""
     return accelerated(pipe, config=GalaxyDiTConfig(FixedSteps(tuple(schedule)), order=order, correction=False))
 
 

@@ -1,8 +1,4 @@
-"""Apply the decisions and predictions of another method within this plugin.
-
-The plugin's engine computes or reuses each transformer call. Here the engine asks a driver, which implements the other
-method, for the decision and for the output of a reused call.
-"""
+"""Apply the decisions and predictions of another method, a driver, within this plugin's engine."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,25 +15,20 @@ from galaxydit.runtime.reuse import OutputReuse
 
 
 class Driver(Protocol):
-    """Decides and predicts transformer calls. A driver is also an `Observer`, to receive the tensors that it needs."""
+    """An `Observer` that also decides and predicts transformer calls."""
 
     def decide(self, call: Call) -> bool | None:
-        """True to reuse this transformer call, False to compute it, None to be asked again later in the call.
+        """True to reuse this call, False to compute it, None to be asked again when the next tensor arrives.
 
-        Asked before the transformer runs, and after each tensor that the driver receives as an observer (`modules` and
-        `proxies`). A call for which all answers are None is computed.
+        A call for which all answers are None is computed.
         """
 
     def predict(self, call: Call) -> Tensor:
-        """The output of a reused call, or what its block stack adds to its input (`driven` with `reuse="residual"`)."""
+        """The output of a reused call, or the residual of its block stack (`driven` with `reuse="residual"`)."""
 
 
 class DrivenReuse(OutputReuse):
-    """Takes the predictions of reused calls from a driver; caches and corrects nothing itself.
-
-    `runs_forward` says whether a reused call still runs the forward pass, with the blocks skipped; otherwise the call
-    leaves the forward pass.
-    """
+    """Takes predictions from a driver; `runs_forward`: a reused call runs the forward pass without the blocks."""
 
     def __init__(self, driver: Driver, *, runs_forward: bool) -> None:
         self._driver = driver
@@ -57,11 +48,7 @@ class DrivenReuse(OutputReuse):
 
 
 class DrivenEngine(Engine):
-    """Engine that asks `driver`, not the policy, whether a call is reused, and takes predictions from `driver`.
-
-    The driver is asked in short generations too, whose steps `Engine` would all compute. `arguments` are those of
-    `Engine`: transformer, its name in the pipeline, its family, session and observer.
-    """
+    """Asks the driver, not the policy, whether a call is reused, also in generations of few steps."""
 
     few_steps = 0
 
@@ -81,12 +68,9 @@ class DrivenEngine(Engine):
 
 
 def driven(pipe: Any, driver: Any, reuse: str = "output") -> Acceleration:
-    """Attach a driver to a pipeline until the returned context manager ends.
+    """Attach a driver until the returned context ends; it predicts the "output", or the block stack's "residual".
 
-    The driver is an `Observer` that also has the methods of `Driver`: `decide(call)` says whether a transformer call is
-    reused, and `predict(call)` returns the tensor of a reused call. `reuse` says which tensor: the transformer's
-    "output", or the "residual", what its block stack adds to its input. Raises GalaxyDiTError for a transformer that
-    has a cache already.
+    Raises GalaxyDiTError for a transformer that has a cache already.
     """
     # The policy is never asked. This one reads no proxy.
     config = GalaxyDiTConfig(FixedSteps(()), reuse=reuse)

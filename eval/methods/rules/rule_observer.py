@@ -1,10 +1,6 @@
-"""Attach a decision rule to a pipeline: observe the tensor that the rule watches (the signal), cache full steps, and
-reuse them.
+"""Attach a decision rule to a pipeline: observe its signal, cache full steps, and reuse them.
 
-A full step is a computed step. A residual is what the block stack, or the first block alone, adds to its input.
-
-Written for WanPipeline, which calls its transformer once per guidance branch, inside `cache_context("cond")` and then
-`cache_context("uncond")`.
+For WanPipeline, which calls its transformer once per guidance branch.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,9 +35,7 @@ EMBEDDER = "condition_embedder"
 
 @dataclass(frozen=True)
 class CachedOutput:
-    """Input `latent` and `output` of the transformer at a branch's last full step, `(batch, channels, frames, height,
-    width)`.
-    """
+    """Input and output of the transformer at a branch's last full step, `(batch, channels, frames, height, width)`."""
 
     latent: Tensor
     output: Tensor
@@ -49,7 +43,7 @@ class CachedOutput:
 
 @dataclass(frozen=True)
 class CachedResidual:
-    """Residual of the block stack (output - input) in a full step, and residual of its first block, the `probe`.
+    """Residual (output - input) of the block stack in a full step, and of its first block, the `probe`.
 
     The probe is empty unless the signal is "first_block".
     """
@@ -65,23 +59,12 @@ full step), the branch's name and the step index."""
 
 @dataclass
 class RuleState:
-    """State of one generation; `slopes`, `outputs` and `residuals` are by branch, the other dictionaries by scope.
+    """State of one generation. A scope is one branch, or ALL_BRANCHES if one decision holds for all.
 
-    The scope of a decision is one branch, or ALL_BRANCHES if one decision holds for all branches.
-
-    Attributes:
-        generation: the generation under way; None before the first call.
-        step: index of the current step; -1 before the first call.
-        rules: the rule of each scope.
-        decisions: of the current step; True reuses the step.
-        previous_signal: the signal at the last decided step.
-        cached_signal: the signal at the last full step; empty for the signal "latent".
-        slopes: mean absolute change of the transformer's output / mean absolute change of the latent, its input,
-            between the last two full steps; empty for other signals than "latent", and if `predict` of `under_rule` is
-            None.
-        outputs: latent and output of the last full step; empty if `predict` of `under_rule` is None.
-        residuals: a tuple with the residuals of the last full step or, for the signal "first_block", of the last two,
-            older first; empty if `predict` of `under_rule` is given.
+    rules, decisions (of the current step; True reuses it), previous_signal (at the last decided step) and cached_signal
+    (at the last full step): by scope.
+    slopes (size of the output's change / of the latent's, between the last two full steps), outputs (of the last full
+    step), residuals (of the last full step, with "first_block" of the last two, older first): by branch.
     """
 
     generation: Generation | None = None
@@ -97,15 +80,7 @@ class RuleState:
 
 @dataclass(eq=False)
 class RuleObserver(Observer):
-    """Observer and driver that decides and predicts the transformer calls of one pipeline under a rule.
-
-    Attributes:
-        pipe, new_rule, signal, joint: the arguments of `under_rule`: the pipeline, a function that returns a new rule,
-            the tensor that the rule watches, and whether one decision holds for all branches.
-        prediction: the argument `predict` of `under_rule`, a function that returns the output of a reused step. None
-            reuses the residual of the block stack.
-        state: state of the generation under way, new in each generation.
-    """
+    """Observer and driver that decides and predicts a pipeline's calls; fields as arguments of `under_rule`."""
 
     pipe: DiffusionPipeline
     new_rule: Callable[[], Rule]
@@ -124,26 +99,14 @@ class RuleObserver(Observer):
         self.state = RuleState()
 
     def bytes_held(self) -> int:
-        """Bytes of all cached tensors."""
         state = self.state
         return bytes_in([state.previous_signal, state.cached_signal, state.outputs, state.residuals])
 
     def on_module(self, call: Call, path: str, output: Any) -> None:
-        """Keep as the signal the time embedding, or its projection if `signal` is "time_projection".
-
-        `output` is the tuple that Wan's embedder returns: time embedding, its projection, and embeddings of text and
-        image. `path` is always that of the embedder. A transformer call that is decided already is ignored.
-        """
         if call.decision is None:
             self._signal = output[0 if self.signal == "time_embedding" else 1].detach()
 
     def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
-        """Receive the first block's residual or its output, two calls in each transformer call that runs the block.
-
-        The first call has the name "block_residual": the tensor is kept as the probe, whose change since the last full
-        steps scales the extrapolation in `predict`. The second has the name "block_output": the tensor itself becomes
-        the signal that `decide` reads, unless the transformer call is decided already.
-        """
         if name == "block_residual":
             self._probe = tensor
         elif call.decision is None:
@@ -152,8 +115,7 @@ class RuleObserver(Observer):
     def decide(self, call: Call) -> bool | None:
         """True to reuse this call, False to compute it, None until the signal is known.
 
-        The rule is asked once per step, or once per step and branch if `joint` is False. A branch without a cached full
-        step is computed in any case.
+        The rule is asked once per step and scope. A branch without a cached full step is computed in any case.
         """
         if self.state.generation is not call.generation:
             self.state = RuleState(call.generation)
@@ -193,11 +155,9 @@ class RuleObserver(Observer):
         return StepObservation(call.info.step, call.info.steps, guidance_of(self.pipe), call.branch, **numbers)
 
     def on_output(self, call: Call, output: Tensor) -> None:
-        """With `prediction`, cache the latent and the output of a full step; without it, do nothing.
+        """Cache latent and output of a full step, and update the slope if the signal is "latent".
 
-        For the signal "latent", from the second full step on, also update `state.slopes`: mean absolute change of the
-        output / mean absolute change of the latent since the full step before. With `joint`, only the branch that is
-        called first has a slope.
+        With `joint`, only the branch that is called first has a slope.
         """
         if self.prediction is None:
             return
@@ -210,10 +170,6 @@ class RuleObserver(Observer):
         state.outputs[call.branch] = cached
 
     def on_stack(self, call: Call, before: Tensor, after: Tensor) -> None:
-        """Cache the residual of the block stack in a full step; `before` and `after` are its input and output.
-
-        With the signal "first_block" the last two full steps are kept, otherwise only the last one.
-        """
         previous = self.state.residuals.get(call.branch, ())[-1:] if self.signal == "first_block" else ()
         self.state.residuals[call.branch] = (*previous, CachedResidual((after - before).detach(), self._probe))
 
@@ -238,20 +194,16 @@ def under_rule(
     joint: bool = True,
     predict: Predict | None = None,
 ) -> Iterator[Attached]:
-    """Within the context, a pipeline generates under a rule. Yields an `Attached`, which reads the bytes of the cache.
+    """Within the context, a WanPipeline generates under a rule.
 
     Args:
-        pipe: a WanPipeline.
-        new_rule: returns a new rule; called once for each generation, with `joint=False` once for each branch of it.
+        new_rule: returns a new rule, for each generation, with `joint=False` for each branch of it.
         signal: the tensor that the rule watches; None for a rule that decides by the step index alone.
-        joint: True for one decision per step for all guidance branches, made in the branch that is called first. False
-            lets each branch decide for itself.
-        predict: returns the output of a reused step. Its four arguments are the latent, a `CachedOutput` (the branch's
-            last full step), the branch's name and the step index. None adds the block stack's residual of the last full
-            step instead; with the signal "first_block", the residual is extrapolated from the last two full steps.
+        joint: one decision per step for all guidance branches, made in the branch that is called first.
+        predict: returns the output of a reused step; None adds the residual of the last full step instead, with the
+            signal "first_block" extrapolated from the last two.
 
-    Raises GalaxyDiTError for a pipeline with two transformers, and for a transformer that computes all guidance
-    branches in one call or has a cache already.
+    Raises GalaxyDiTError for two transformers, branches in one call, and a transformer that has a cache already.
     """
     check_branches(pipe)
     observer = RuleObserver(pipe, new_rule, signal, joint, predict)
@@ -260,9 +212,7 @@ def under_rule(
 
 
 def check_branches(pipe: DiffusionPipeline) -> None:
-    """Raise GalaxyDiTError for a pipeline with two transformers, and for a transformer that computes all guidance
-    branches in one call.
-    """
+    """Raise GalaxyDiTError for two transformers, and for guidance branches that are computed in one call."""
     transformer = only_transformer(pipe)
     if family_of(transformer).branches != SEPARATE:
         expected = "one that is called once per guidance branch, such as Wan's"
@@ -270,5 +220,4 @@ def check_branches(pipe: DiffusionPipeline) -> None:
 
 
 def mean_size(tensor: Tensor) -> float:
-    """Mean of the absolute values."""
     return float(tensor.abs().mean(dtype=torch.float32))
