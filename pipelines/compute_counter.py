@@ -1,11 +1,8 @@
 """Count compute independently of what a method reports.
 
-Most caches replace a module's forward method, so a call of the module does not show that it ran. The counter therefore
-observes the first layer with weights of each part of a block (in Wan: self-attention, cross-attention, feed-forward).
-A call of that layer counts as the floating-point operations (matrix products and attention, as PyTorch counts them)
-that its part needs in one plain call, times the ratio of the layer's input sizes (elements in this call / elements in
-the plain call). Operations outside the parts are not counted. A method is one way to generate a video faster. A plain
-call or generation runs without any method: every step and block is computed.
+Most caches replace a module's forward method, so a call does not show that it ran. The counter observes the first layer
+with weights of each part of a block (in Wan: self-attention, cross-attention, feed-forward). A call of that layer
+counts as the operations that its part needs in one plain call, times the ratio of the layer's input sizes.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,13 +27,9 @@ CALLS_BETWEEN_READINGS = 16  # reading the held bytes takes time that counts as 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a block, and the work that it does in one plain call of the transformer.
+    """A part of a block: its module path, and its operations and work in one plain call.
 
-    Attributes:
-        path: module path of the part below the transformer, such as "blocks.3.attn1".
-        marker: module path of the observed layer, the first layer with weights that runs in the part.
-        flops: floating-point operations of the part in the plain call.
-        elements: number of elements of the marker's input in the plain call.
+    marker: path of the observed layer, the first with weights that runs in the part; elements: size of its input.
     """
 
     path: str
@@ -57,10 +50,9 @@ def only_transformer(pipe: DiffusionPipeline) -> nn.Module:
 def measure_parts(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int = 0
 ) -> tuple[Part, ...]:
-    """Return one `Part` for each measured part of every block: its operations and input size in one plain call.
+    """The parts of every block, from a plain generation of two steps, which also warms up the pipeline.
 
-    Runs a plain generation of two steps, which also warms up the pipeline. Raises GalaxyDiTError if the pipeline has
-    two transformers, and ValueError if no block ran a layer with weights.
+    Raises GalaxyDiTError for two transformers, and ValueError if no block ran a layer with weights.
     """
     transformer = only_transformer(pipe)
     seen: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
@@ -73,12 +65,7 @@ def measure_parts(
 
 
 def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Part, ...]:
-    """Run `transformer(*args, **kwargs)` once and return one `Part` for each part of each block that ran.
-
-    A `Part` holds the part's path, the first layer with weights that ran in the part, the part's operations, and the
-    layer's input size. Parts that ran no such layer are left out. No method may be attached. Raises ValueError if all
-    parts are left out.
-    """
+    """The parts that run in `transformer(*args, **kwargs)`, to which no method may be attached."""
     first: dict[str, tuple[str, int]] = {}
 
     def watch(part: str, path: str, layer: nn.Module, inputs: Any) -> None:
@@ -105,10 +92,9 @@ def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[st
 
 
 def _layers_in_parts(transformer: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
-    """Yield path of the part, path of the layer, and layer, for every layer with weights in a part of a block.
+    """Paths of part and layer, and the layer, of every layer with weights in a direct child of a block.
 
-    Paths are module paths below the transformer, such as "blocks.3.attn1" and "blocks.3.attn1.to_q". A part is a direct
-    child of a block. A layer with weights is a module without children whose `weight` has two dimensions or more.
+    A layer with weights has no children and a `weight` of two dimensions or more.
     """
     names = {module: name for name, module in transformer.named_modules()}
     for block in blocks_of(transformer, family_of(transformer)):
@@ -119,14 +105,9 @@ def _layers_in_parts(transformer: nn.Module) -> Iterator[tuple[str, str, nn.Modu
 
 
 class ComputeCounter(ExitStack):
-    """Context manager that counts the operations that a transformer's blocks really run, until it is closed.
+    """Counts the operations (`flops`) of `parts` that really run, until it is closed.
 
-    `parts` are the counted parts of the blocks, from `measure_parts`. `read_bytes` returns the bytes of the tensors
-    that the attached method keeps, or None if they are unknown; it is called after every sixteenth transformer call.
-
-    Attributes:
-        flops: floating-point operations counted so far.
-        bytes_held: largest result of `read_bytes`; None if `read_bytes` never returned a number.
+    `read_bytes` returns the bytes that the attached method keeps; `bytes_held` is the largest of its readings.
     """
 
     def __init__(

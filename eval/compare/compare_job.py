@@ -75,11 +75,9 @@ def contenders_of(methods: Sequence[Method], profiles: Sequence[Path] = ()) -> l
 class Comparison:
     """The results of a comparison.
 
-    rows: mean measurements of each scored setting of each method that did not fail.
     at_speedups: for each wanted speedup in turn, one for each method, highest PSNR first.
-    failed: the error of each method that was left out, by name.
-    conditions: what all results depend on, such as pipeline, weights, settings, device and versions.
-    videos: of the first scored prompt and seed, by name of the method and by setting as JSON; ("", "") is plain.
+    failed: the error of each method that was left out. conditions: what all results depend on.
+    videos: of the first scored prompt and seed, by method and setting (`key_of`); ("", "") is plain.
     """
 
     plan: ComparisonPlan
@@ -105,13 +103,10 @@ def key_of(setting: Setting) -> str:
 
 
 class CompareJob:
-    """A comparison of `contenders` in the folder `out`, with the model, settings and dtype of `job`.
+    """A comparison in the folder `out` with the model and settings of `job`, which a later run continues or extends.
 
-    A later run makes what is missing, also with other methods, speedups or more prompts. `progress` is called with the
-    stage's name and the numbers of its finished and of all units.
-
-    Raises GalaxyDiTError if the folder holds another comparison, or videos of other versions unless
-    `allow_mixed_versions`.
+    `progress` is called with the stage's name and the numbers of its finished and of all units. Raises GalaxyDiTError
+    if the folder holds another comparison, or videos of other versions unless `allow_mixed_versions`.
     """
 
     def __init__(
@@ -173,7 +168,7 @@ class CompareJob:
         return self._narrow("tuning", screened, every, lambda tried: bracket(tried, speedups, scored))
 
     def _near(self, contenders: Sequence[Contender]) -> list[Contender]:
-        """The contenders with the settings to screen: some of a long grid (`coarse`), and those between (`refined`)."""
+        """The contenders with the settings to screen."""
         tuned = [each for each in contenders if each.method.tuned]
         tried = {each.name: coarse(each.settings, self.plan.speedups) for each in tuned}
         some = [each.with_settings(tried[each.name]) for each in tuned]
@@ -223,10 +218,9 @@ class CompareJob:
     def _measure(
         self, stage: str, contenders: Sequence[Contender], job: Job, prompts: int, *, plain: bool = False
     ) -> dict[str, list[list[VideoRecord]]]:
-        """By contender, for each setting in order, the records of its videos of the first prompts that are done.
+        """By contender, for each setting, the records of its videos of the first prompts that are done.
 
-        With `plain`, "" has the records of the plain videos. Units go case by case, so that all methods share the plain
-        video of a case.
+        With `plain`, "" has those of the plain videos. Units go case by case, so that all methods share a plain video.
         """
         variants = [("", 0, PLAIN)] * plain
         for each in contenders:

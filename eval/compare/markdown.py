@@ -14,7 +14,6 @@ SCORES = ["PSNR dB", "worst prompt", "SSIM", "ahead of the best other", "speedup
 
 
 def markdown(comparison: Comparison) -> str:
-    """A comparison as markdown: its conditions, all tables, and the methods that failed."""
     parts, headings = [_caption(comparison)], ["method", *SCORES, "settings (their speedup)"]
     for speedup in comparison.plan.speedups:
         rows = [_at_speedup_cells(result) for result in comparison.at_speedups if result.speedup == speedup]
@@ -53,11 +52,7 @@ def _at_speedup_cells(row: AtSpeedup) -> tuple[str, ...]:
 
 
 def scores(row: AtSpeedup) -> tuple[str, ...]:
-    """A method's scores at a speedup as text, with a dash for None.
-
-    These are: mean PSNR, PSNR of the worst prompt, SSIM, mean PSNR less that of `row.best_other`, 95 % interval of this
-    difference, and speedup of denoising by seconds. PSNRs are in dB.
-    """
+    """Mean and worst PSNR, SSIM, PSNR ahead of the best other method, its interval, and speedup by seconds, as text."""
     return (
         number(row.psnr, ".2f"),
         number(row.psnr_worst, ".2f"),
@@ -69,22 +64,18 @@ def scores(row: AtSpeedup) -> tuple[str, ...]:
 
 
 def settings_of(row: AtSpeedup) -> str:
-    """The settings of a row as text, each with its speedup by compute: "threshold=0.08 (1.62x)".
-
-    There is one setting, or there are two, with a comma, between which the scores are interpolated.
-    """
+    """Its settings with their speedups by compute, such as "threshold=0.08 (1.62x)"."""
     pairs = zip(row.settings, row.speedups, strict=True)
     return ", ".join(f"{describe(setting)} ({speedup:.2f}x)" for setting, speedup in pairs)
 
 
 def describe(setting: Mapping[str, Any]) -> str:
-    """A setting as text: parameters and values. The number of steps is omitted unless it is the only parameter."""
+    """Parameters and values; the number of steps only if it is the only parameter."""
     shown = {name: value for name, value in setting.items() if name != "steps" or len(setting) == 1}
     return " ".join(f"{name}={format(value, 'g' if isinstance(value, float) else '')}" for name, value in shown.items())
 
 
 def number(value: float | None, form: str) -> str:
-    """The value in the format `form`, such as ".2f", or a dash for None."""
     return DASH if value is None else format(value, form)
 
 

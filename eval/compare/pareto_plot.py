@@ -19,7 +19,7 @@ LABEL_GAP = 0.036  # of the axis' height between two labels
 
 
 def plot_pareto(comparison: Comparison, path: Path) -> None:
-    """Write the plot to `path`; each method's label is at the right edge, near the height of its fastest setting."""
+    """Write the plot to `path`; each method's label is near the height of its fastest setting."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(15, 8), layout="constrained")
@@ -52,20 +52,14 @@ def plot_pareto(comparison: Comparison, path: Path) -> None:
 
 
 def colours_of(sources: dict[str, str]) -> dict[str, str]:
-    """A colour for each method. `sources`: by method, the paper or project that it comes from.
-
-    Controls are grey, this project's methods red, and those of the GalaxyDiT paper orange.
-    """
+    """A colour for each method by source: controls grey, this project's red, those of the paper orange."""
     others = cycle(OTHERS)
     groups = {name: [key for key in GROUPS if source.startswith(key)] for name, source in sources.items()}
     return {name: GROUPS[matching[0]] if matching else next(others) for name, matching in groups.items()}
 
 
 def _write_labels(axes: Any, ends: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:
-    """Write the names of the methods at the right, in the order of the lines' ends, each connected to its line.
-
-    `ends`: by method, speedup and PSNR of its fastest setting, where the line ends. `colours`: by method.
-    """
+    """Write the names of the methods at the right, each connected to the end of its line."""
     low, high = axes.get_ylim()
     names = sorted(ends, key=lambda name: ends[name][1])
     wanted = [(ends[name][1] - low) / (high - low) for name in names]
@@ -85,10 +79,7 @@ def _write_labels(axes: Any, ends: dict[str, tuple[float, float]], colours: dict
 
 
 def spread_out(heights: Sequence[float], gap: float) -> list[float]:
-    """Return ascending `heights` in [0, 1], moved as little as possible so that neighbours are at least `gap` apart.
-
-    The sum of the squared moves is the least.
-    """
+    """Ascending heights in [0, 1], at least `gap` apart, with the least sum of squared moves."""
     steps = gap * np.arange(len(heights))
     free = isotonic_regression(np.asarray(heights) - steps).x
     return list(np.clip(free, 0.0, max(0.0, 1.0 - gap * (len(heights) - 1))) + steps)

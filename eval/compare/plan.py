@@ -14,17 +14,10 @@ SCORING_SEED = 100_000  # noise that neither tuning nor any calibration sees
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """Prompts, seeds and speedups of a comparison.
+    """Prompts, seeds and wanted speedups by compute (from 1.05 to 10), each without repetition.
 
-    Raises GalaxyDiTError for values that break a rule below, and for a tuple that is empty or repeats a value.
-
-    Attributes:
-        prompts: the scored prompts.
-        seeds: each prompt is scored with each seed, of which several start each prompt from the noise of 100,000 + s.
-        calibration_prompts: for calibration and tuning. None of them may be in `prompts`, because a profile (the
-            plugin's calibration for a model) may have been measured on any of them.
-        speedups: wanted speedups by compute, each from 1.05 to 10.
-        tuned: number of calibration prompts that are used, counted from the first; from 1 to all.
+    Calibration prompts, of which the first `tuned` are used, must not be scored, because a profile may have been
+    measured on them. Raises GalaxyDiTError for other values.
     """
 
     prompts: tuple[str, ...]
@@ -53,7 +46,6 @@ class ComparisonPlan:
 
     @property
     def tuning_prompts(self) -> tuple[str, ...]:
-        """The first `tuned` calibration prompts, on which methods are calibrated and tuned."""
         return self.calibration_prompts[: self.tuned]
 
     def tuning(self, job: "Job") -> "Job":
@@ -61,7 +53,10 @@ class ComparisonPlan:
         return replace(job, prompts=self.tuning_prompts, seed=TUNING_SEED, seeds=None)
 
     def scoring(self, job: "Job") -> "Job":
-        """`job` with the scored prompts; with one seed s, prompt i starts from the noise of seed 100,000 + s + i."""
+        """`job` with the scored prompts: with one seed s, prompt i starts from the noise of 100,000 + s + i.
+
+        With several, each prompt starts from 100,000 + s of each.
+        """
         if len(self.seeds) == 1:
             return replace(job, prompts=self.prompts, seed=SCORING_SEED + self.seeds[0], seeds=None)
         return replace(job, prompts=self.prompts, seeds=tuple(SCORING_SEED + seed for seed in self.seeds))

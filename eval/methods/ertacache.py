@@ -87,8 +87,8 @@ def published_settings(steps: int) -> list[Setting]:
 def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, Any]:
-    """Tables over pairs of steps: `errors` of a reused residual (relative L1), `factors` (K by branch) and `scales` (phi
-    without K and with it).
+    """Tables over pairs of steps: `errors` of a reused residual (relative L1), `factors` (K by branch) and `scales`
+    (phi without K and with it).
     """
     recordings = record_each(pipe, prompts, generation, seed)
     steps, branches = recordings[0].steps, list(recordings[0].outputs)

@@ -59,7 +59,7 @@ def compare(
         return
     names = names_of([name.strip() for name in methods.split(",") if name.strip()])
     for path in profile or ():
-        options.Request(profile=str(path))  # raises for a profile that does not exist
+        options.RequestOptions(profile=str(path))  # raises for a profile that does not exist
     wanted, noise = _numbers(speedups, "--speedups", float), _numbers(seeds, "--seeds", int)
     if not 0 <= min(noise) <= max(noise) <= options.LARGEST_SEED:
         raise refusal("--seeds", seeds, "whole numbers from 0 to 2**64 - 1", "pass for example 0")

@@ -13,7 +13,7 @@ from rich.table import Table
 from galaxydit.commands.captions import WITH_CAPTIONS, warn_of_unknown_words
 from galaxydit.commands.checks import check_output_folder
 from galaxydit.commands.console import say, show, show_json, table_of, working
-from galaxydit.commands.options import AsJson, ModelOptions, Request, Seed
+from galaxydit.commands.options import AsJson, ModelOptions, RequestOptions, Seed
 
 if TYPE_CHECKING:
     from galaxydit.eval.demo import DemoResult
@@ -25,7 +25,7 @@ def demo(
     prompt: Annotated[str | None, typer.Option(help="A caption; by default one that training never showed.")] = None,
     prompts: Annotated[int, typer.Option(min=1, help="How many unseen captions to run; the seed draws them.")] = 1,
     seed: Seed = 0,
-    request: Request,
+    request: RequestOptions,
     as_json: AsJson = False,
 ) -> None:
     """Generate a video three ways on the embedded model: plain, accelerated, and with half the steps."""

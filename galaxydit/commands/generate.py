@@ -37,7 +37,7 @@ def generate(
         int, typer.Option(min=0, max=options.LARGEST_SEED, help="Draws the initial noise; of a file, SEED + line.")
     ] = 0,
     sizes: FileSizes,
-    request: options.Request,
+    request: options.RequestOptions,
     accelerate: Annotated[bool, typer.Option("--accelerate/--no-accelerate", help="Use galaxydit.")] = True,
     lossless: Annotated[bool, typer.Option("--lossless", help="Exact RGB; not every player shows it.")] = False,
     dry_run: options.DryRun = False,

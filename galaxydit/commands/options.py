@@ -111,7 +111,7 @@ class Sizes(Shape):
 
 
 @dataclass(frozen=True)
-class Request:
+class RequestOptions:
     """Options of `galaxydit.accelerate`; raises GalaxyDiTError for values that are wrong for every model."""
 
     speedup: Annotated[

@@ -14,7 +14,8 @@ class StepObservation:
     change_size: of the change since the previous step, None at the first step; size: at the previous step, else 1.
     change_since_full: relative L1 change since the last full step, None before it and for the signal "latent".
     output_size: of the output of the last full step; slope: size of the output's change / of the latent's change
-        between the last two full steps. Both are None until then, and known only for the signal "latent" with a `predict`.
+        between the last two full steps. Both are None until then, and known only for the signal "latent" with a
+        `predict`.
     """
 
     step: int
@@ -33,7 +34,7 @@ class StepObservation:
         return None if self.change_size is None else self.change_size / max(self.size, 1e-12)
 
 
-class Rule(Protocol):
+class StepRule(Protocol):
     """Decides the steps of one generation in order."""
 
     def decide(self, observation: StepObservation) -> bool:

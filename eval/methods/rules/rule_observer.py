@@ -15,7 +15,7 @@ from torch import Tensor
 from galaxydit import Observer
 from galaxydit.errors import refusal
 from galaxydit.eval.methods.caches import bytes_in
-from galaxydit.eval.methods.rules.decision import Rule, StepObservation, alignment
+from galaxydit.eval.methods.rules.decision import StepObservation, StepRule, alignment
 from galaxydit.eval.methods.rules.rule_engine import driven
 from galaxydit.families import SEPARATE, family_of
 from galaxydit.pipelines.compute_counter import only_transformer
@@ -69,7 +69,7 @@ class RuleState:
 
     generation: Generation | None = None
     step: int = -1
-    rules: dict[str, Rule] = field(default_factory=dict)
+    rules: dict[str, StepRule] = field(default_factory=dict)
     decisions: dict[str, bool] = field(default_factory=dict)
     previous_signal: dict[str, Tensor] = field(default_factory=dict)
     cached_signal: dict[str, Tensor] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class RuleObserver(Observer):
     """Observer and driver that decides and predicts a pipeline's calls; fields as arguments of `under_rule`."""
 
     pipe: DiffusionPipeline
-    new_rule: Callable[[], Rule]
+    new_rule: Callable[[], StepRule]
     signal: Signal | None
     joint: bool
     prediction: Predict | None
@@ -188,7 +188,7 @@ class RuleObserver(Observer):
 @contextmanager
 def under_rule(
     pipe: DiffusionPipeline,
-    new_rule: Callable[[], Rule],
+    new_rule: Callable[[], StepRule],
     *,
     signal: Signal | None = None,
     joint: bool = True,
