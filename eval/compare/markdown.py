@@ -5,11 +5,9 @@ from typing import Any
 
 from galaxydit.eval.compare.compare_job import Comparison
 from galaxydit.eval.compare.equal_compute import AtSpeedup, ScoredSetting
-from galaxydit.eval.markdown import table
 from galaxydit.pipelines.disturbance import marked
+from galaxydit.pipelines.table import DASH, Table, number
 
-DASH = "-"
-LABELS = ("method", "setting", "settings (their speedup)")
 SCORES = ["PSNR dB", "worst prompt", "SSIM", "ahead of the best other", "speedup by seconds"]
 
 
@@ -17,11 +15,11 @@ def markdown(comparison: Comparison) -> str:
     parts, headings = [_caption(comparison)], ["method", *SCORES, "settings (their speedup)"]
     for speedup in comparison.plan.speedups:
         rows = [_at_speedup_cells(result) for result in comparison.at_speedups if result.speedup == speedup]
-        parts.append(f"## At {speedup:g}x by compute\n\n{table(headings, rows, LABELS)}")
+        parts.append(f"## At {speedup:g}x by compute\n\n{Table(headings, rows, has_notes=True).markdown()}")
     measured = any(row.energy_per_video_joules is not None for row in comparison.rows)
     columns = {name: cell for name, cell in COLUMNS.items() if measured or name != "joules"}
     scored = [[cell(row) for cell in columns.values()] for row in comparison.rows]
-    parts.append(f"## All scored settings\n\n{table(tuple(columns), scored, LABELS)}")
+    parts.append(f"## All scored settings\n\n{Table(tuple(columns), scored, 2).markdown()}")
     if comparison.failed:
         lines = "\n".join(f"- {name}: {reason}" for name, reason in comparison.failed.items())
         parts.append(f"## Left out because they failed\n\n{lines}")
@@ -73,10 +71,6 @@ def describe(setting: Mapping[str, Any]) -> str:
     """Parameters and values; the number of steps only if it is the only parameter."""
     shown = {name: value for name, value in setting.items() if name != "steps" or len(setting) == 1}
     return " ".join(f"{name}={format(value, 'g' if isinstance(value, float) else '')}" for name, value in shown.items())
-
-
-def number(value: float | None, form: str) -> str:
-    return DASH if value is None else format(value, form)
 
 
 COLUMNS: dict[str, Callable[[ScoredSetting], str]] = {  # of the table of all scored settings

@@ -10,14 +10,13 @@ from huggingface_hub import try_to_load_from_cache
 
 from galaxydit.calibration.bootstrap import interval
 from galaxydit.calibration.published import load_published
-from galaxydit.eval.compare.markdown import number
 from galaxydit.eval.jobs.record import BASELINE
-from galaxydit.eval.markdown import table
 from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import SPEEDUPS, failure_lines, figures_of, summarise
 from galaxydit.eval.validate.validation_job import RUNS, checkpoint_of
 from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.model_names import INDEX
+from galaxydit.pipelines.table import Table, number
 
 AT_2X = "galaxydit-2x"
 COMPARED = ("half-the-steps", "plain-at-2x-levels", "published-list", "galaxydit-proxy-2x")
@@ -119,13 +118,13 @@ def markdown(data: dict[str, Any]) -> str:
         ]
         for row in data["runs"]
     ]
-    runs = table(["run", "what it is", *shown], rows, labels=("run", "what it is"))
+    runs = Table(["run", "what it is", *shown], rows, 2).markdown()
     pairs = [
         [f"`{each['run']}` - `{each['minus']}`", *(number(each[name], "+.2f") for name in ("psnr", "low", "high"))]
         for each in data["differences"]
     ]
     label = "PSNR over the same prompts"
-    differences = [table([label, "dB", "95 % low", "high"], pairs, labels=(label,))] if pairs else []
+    differences = [Table([label, "dB", "95 % low", "high"], pairs).markdown()] if pairs else []
     return "\n\n".join([heading, _conditions(data), runs, *differences, *_notes(data)]) + "\n"
 
 
@@ -145,7 +144,7 @@ def _conditions(data: dict[str, Any]) -> str:
         "settings": ", ".join(f"{name} {settings[name]:g}" for name in names if settings.get(name) is not None),
         "prompts": f"{len({video['prompt'] for video in data['videos']})}, seeds from {conditions['first_seed']}",
     }
-    return table(["", ""], list(facts.items()), labels=("",))
+    return Table(["", ""], list(facts.items()), 2).markdown()
 
 
 def _notes(data: dict[str, Any]) -> Iterator[str]:

@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from galaxydit.commands import options
 from galaxydit.commands.captions import Prompts, calibration_prompts, read_or_draw_prompts
 from galaxydit.commands.checks import check_output_folder, check_prompt_inputs
-from galaxydit.commands.console import messages, resumable, say, show, show_json, table_of, working
+from galaxydit.commands.console import messages, resumable, say, show, show_json, working
 from galaxydit.commands.jobs import job_keys
 from galaxydit.errors import refusal
 from galaxydit.eval.compare.plan import ComparisonPlan
 from galaxydit.eval.methods.registry import declared, is_installed, load_method, names_of
+from galaxydit.pipelines.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +100,7 @@ def compare(
     if as_json:
         show_json(out / "results.json")
         return
-    show(*(build_table(comparison, speedup) for speedup in plan.speedups))
+    show(*(scores_table(comparison, speedup) for speedup in plan.speedups))
     for name, reason in comparison.failed.items():
         say(f"left out: {name}: {reason}", "yellow")
     show(out / "results.json", out / "table.md", out / "pareto.png", *videos)
@@ -140,7 +141,7 @@ def _numbers(text: str, option: str, kind: type) -> tuple[Any, ...]:
     return values
 
 
-def build_table(comparison: "Comparison", speedup: float) -> Table:
+def scores_table(comparison: "Comparison", speedup: float) -> RichTable:
     """The scores of the methods at one speedup, best first; the caption names the methods that do not reach it."""
     from galaxydit.eval.compare.markdown import scores, settings_of
 
@@ -149,4 +150,5 @@ def build_table(comparison: "Comparison", speedup: float) -> Table:
     rows = [(result.method, *scores(result)) for result in shown if result.psnr is not None]
     missed = [f"{result.method} (nearest: {settings_of(result)})" for result in shown if result.psnr is None]
     caption = Text(f"out of reach: {', '.join(missed)}") if missed else None
-    return table_of(rows, [f"at {speedup:g}x by compute"], headings, caption=caption, caption_justify="left")
+    table = Table((f"at {speedup:g}x by compute", *headings), rows)
+    return table.terminal(caption=caption, caption_justify="left")

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from galaxydit.commands.captions import WITH_CAPTIONS, warn_of_unknown_words
 from galaxydit.commands.checks import check_output_folder
-from galaxydit.commands.console import say, show, show_json, table_of, working
+from galaxydit.commands.console import say, show, show_json, working
 from galaxydit.commands.options import AsJson, ModelOptions, RequestOptions, Seed
+from galaxydit.pipelines.table import Table
 
 if TYPE_CHECKING:
     from galaxydit.eval.demo import DemoResult
@@ -56,10 +57,10 @@ def demo(
     shown = result.cases[0][0] if len(texts) == 1 else f"means over {len(texts)} unseen prompts"
     show(f"{WITH_CAPTIONS} on {pipe.device}: {shown}")
     report = replace(result.reports[0], plain_seconds=None) if result.disturbance else result.reports[0]
-    show(build_table(result), *(["the first prompt:"] if len(texts) > 1 else []), report, *result.files)
+    show(demo_table(result), *(["the first prompt:"] if len(texts) > 1 else []), report, *result.files)
 
 
-def build_table(result: "DemoResult") -> Table:
+def demo_table(result: "DemoResult") -> RichTable:
     """One row for each way to generate (plain, accelerated, half the steps), with means over the prompts."""
     from galaxydit.pipelines.disturbance import marked
 
@@ -76,4 +77,4 @@ def build_table(result: "DemoResult") -> Table:
         row += [f"{result.mean(name, 'compute_fraction'):.0%}", "" if psnr is None else f"{psnr:.2f}"]
         row.append("" if ssim is None else f"{ssim:.3f}")
         rows.append([*row, f"{result.mean(name, 'energy_per_video_joules') or 0:,.0f}"] if has_joules else row)
-    return table_of(rows, [""], headings, collapse_padding=True)
+    return Table(("", *headings), rows).terminal(collapse_padding=True)

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from galaxydit.commands.checks import check_lasting
-from galaxydit.commands.console import amounts, resumable, say, show, table_of
+from galaxydit.commands.console import amounts, resumable, say, show
 from galaxydit.commands.options import ModelOptions, RayOptions, Sizes
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.markdown import digits
+from galaxydit.pipelines.table import Table, digits
 
 if TYPE_CHECKING:
     from galaxydit.eval.jobs.job import Job
@@ -127,7 +127,7 @@ def show_plan(
             )
             for each in estimates
         )
-        show(table_of(rows, ("variant",), ("videos", "s/video", "hours", "kWh", "GB", "estimated from")))
+        show(Table(("variant", "videos", "s/video", "hours", "kWh", "GB", "estimated from"), [*rows]))
     workers, gpus = cluster.workers or 1, cluster.gpus_per_worker
     gpus = int(torch.cuda.is_available()) if gpus is None else gpus
     seconds = sum(each.videos * each.seconds for each in estimates)

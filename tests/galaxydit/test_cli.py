@@ -15,7 +15,7 @@ from typer.main import get_command
 from galaxydit.cli import app, main
 from galaxydit.commands.captions import warn_of_unknown_words
 from galaxydit.commands.console import show_json
-from galaxydit.commands.demo import build_table
+from galaxydit.commands.demo import demo_table
 from galaxydit.commands.inspect import describe_profile
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.demo import DemoResult
@@ -199,7 +199,7 @@ def test_inspect_shows_blocks_branches_and_hooks(tiny_wan_folder: Path, capsys: 
     for text in (
         "WanTransformer3DModel",
         "separate calls",
-        "hooked modules │ transformer  ",
+        "hooked modules  transformer  ",
         "block_residual",
         "recommended settings",
         "none: no profile belongs to this model",
@@ -263,7 +263,7 @@ def test_table_holds_means_and_speedups(scale: float, plain: tuple[str, ...], ac
         )
 
     ways = {"plain": way(4.0, 1.0, None), "accelerated": way(2.0, 0.4, 30.0), "fewer": way(2.0, 0.5, 20.0)}
-    table = build_table(DemoResult(GenerationSettings(), (), ways, (), ()))
+    table = demo_table(DemoResult(GenerationSettings(), (), ways, (), ()))
     rows = list(zip(*(map(str, column.cells) for column in table.columns), strict=True))
     assert rows[0] == ("plain", *plain, "100%", "", "")
     assert rows[1] == ("accelerated", *accelerated, "40%", "30.00", "0.500")
