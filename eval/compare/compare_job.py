@@ -4,7 +4,6 @@ Tuning measures the settings of a method, first on one prompt (screening), then 
 near the wanted speedups; a method that is not tuned keeps all. A method fails if its calibration or a video fails.
 """
 
-import hashlib
 import json
 import logging
 import warnings
@@ -14,61 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from galaxydit.errors import FullComputeWarning, GalaxyDiTError, NoEffectWarning, refusal
+from galaxydit.eval.compare.contender import Contender, key_of
 from galaxydit.eval.compare.equal_compute import AtSpeedup, ScoredSetting, compare_at, score
 from galaxydit.eval.compare.plan import ComparisonPlan
 from galaxydit.eval.compare.tune import Candidate, bracket, candidate, coarse, refined, screen
-from galaxydit.eval.jobs.job import PLAIN, Job, Variant, calibration_of
+from galaxydit.eval.jobs.job import PLAIN, Job, calibration_of
 from galaxydit.eval.jobs.maker import VideoMaker
 from galaxydit.eval.jobs.record import VIDEO, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import open_run, plan_run, refuse_mixed_versions
-from galaxydit.eval.methods.method import Method, Setting
 from galaxydit.files import write_json
 from galaxydit.pipelines.runs import Executor, InProcess, Record, Store, Unit, progress_of, results, run
-from galaxydit.pipelines.runs.unit import hash_of
 
 logger = logging.getLogger(__name__)
 
 SCREENING_PROMPTS = 1
 SHOWN_VERSIONS = ("torch", "diffusers", "transformers")
-
-
-@dataclass(frozen=True)
-class Contender:
-    """A method with its remaining settings and, if it follows a profile file, the path of the file."""
-
-    method: Method
-    settings: tuple[Setting, ...] = ()
-    profile: Path | None = None
-    suffix: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.method.name + self.suffix
-
-    def with_settings(self, indices: Sequence[int]) -> "Contender":
-        return replace(self, settings=tuple(self.settings[index] for index in indices))
-
-    def variant(self, setting: Setting) -> Variant:
-        """The variant of a job that generates with a setting."""
-        options, files = dict(setting), {}
-        if self.profile is not None:
-            options["profile"] = str(self.profile.resolve())
-            files["profile"] = hashlib.sha256(self.profile.read_bytes()).hexdigest()
-        return Variant(f"{self.method.slug}-{hash_of([options, files])[:8]}", self.method.slug, options, files)
-
-
-def contenders_of(methods: Sequence[Method], profiles: Sequence[Path] = ()) -> list[Contender]:
-    """One contender for each method; a method that follows a profile has one for each profile file.
-
-    With several files, the names end with the stem of the file.
-    """
-    found: list[Contender] = []
-    for method in methods:
-        if not profiles or not method.follows_profile:
-            found.append(Contender(method))
-            continue
-        found += [Contender(method, (), path, f" {path.stem}" if len(profiles) > 1 else "") for path in profiles]
-    return found
 
 
 @dataclass(frozen=True)
@@ -96,10 +55,6 @@ class Comparison:
             "at_speedups": [asdict(result) for result in self.at_speedups],
             "failed": self.failed,
         }
-
-
-def key_of(setting: Setting) -> str:
-    return json.dumps(dict(setting), sort_keys=True)
 
 
 class CompareJob:

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from galaxydit.eval.compare.compare_job import Comparison, key_of
+from galaxydit.eval.compare.compare_job import Comparison
+from galaxydit.eval.compare.contender import key_of
 from galaxydit.eval.compare.equal_compute import AtSpeedup
 from galaxydit.eval.methods.galaxydit_methods import SHIPPED
 from galaxydit.pipelines.video import display_scale, load_video, save_video, side_by_side

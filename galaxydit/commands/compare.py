@@ -71,7 +71,8 @@ def compare(
     with working("loading the methods"):
         import diffusers
 
-        from galaxydit.eval.compare.compare_job import CompareJob, contenders_of
+        from galaxydit.eval.compare.compare_job import CompareJob
+        from galaxydit.eval.compare.contender import contenders_of
         from galaxydit.eval.compare.markdown import markdown
         from galaxydit.eval.compare.pareto_plot import plot_pareto
         from galaxydit.eval.compare.side_by_side import save_videos

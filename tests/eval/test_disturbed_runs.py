@@ -16,7 +16,8 @@ from galaxydit.calibration.calibration import calibrate
 from galaxydit.calibration.tables import target_table
 from galaxydit.cli import main
 from galaxydit.eval import demo
-from galaxydit.eval.compare.compare_job import CompareJob, contenders_of
+from galaxydit.eval.compare.compare_job import CompareJob
+from galaxydit.eval.compare.contender import contenders_of
 from galaxydit.eval.compare.markdown import markdown
 from galaxydit.eval.compare.plan import ComparisonPlan
 from galaxydit.eval.demo import run_demo

@@ -15,7 +15,8 @@ from PIL import Image
 from galaxydit.cli import main
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare import compare_job
-from galaxydit.eval.compare.compare_job import CompareJob, Comparison, Contender, contenders_of
+from galaxydit.eval.compare.compare_job import CompareJob, Comparison
+from galaxydit.eval.compare.contender import Contender, contenders_of
 from galaxydit.eval.compare.markdown import markdown
 from galaxydit.eval.compare.pareto_plot import colours_of, plot_pareto, spread_out
 from galaxydit.eval.compare.plan import ComparisonPlan

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import galaxydit
-from galaxydit.eval.compare.compare_job import contenders_of
+from galaxydit.eval.compare.contender import contenders_of
 from galaxydit.eval.methods.registry import load_method
 
 PROFILES = Path(galaxydit.__file__).parent / "profiles"
