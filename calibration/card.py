@@ -1,6 +1,7 @@
 """The card of a profile on the Hugging Face Hub."""
 
-from galaxydit.calibration.tables import Table, ranking_table, settings_table, target_table
+from galaxydit.calibration.tables import ranking_table, settings_table, target_table
+from galaxydit.pipelines.table import Table
 from galaxydit.profiles.schema import Profile
 
 SHOWN_PROXIES = 8
@@ -23,18 +24,13 @@ Made by `galaxydit calibrate`. It rests on {profile.basis}. {profile.evidence.re
 
 ## Speedups
 
-{_markdown(target_table(profile))}
+{Table.of(target_table(profile)).markdown()}
 
 ## Proxies by rank correlation with the error of reuse
 
-{_markdown(ranking_table(profile)[:SHOWN_PROXIES])}
+{Table.of(ranking_table(profile)[:SHOWN_PROXIES]).markdown()}
 
 ## Conditions
 
-{_markdown(settings_table(profile))}
+{Table.of(settings_table(profile)).markdown()}
 """
-
-
-def _markdown(rows: Table) -> str:
-    lines = [[*rows[0]], ["---"] * len(rows[0]), *([*row.values()] for row in rows)] if rows else []
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -4,15 +4,14 @@ from base64 import b64encode
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
 from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.plots import draw_all
 from galaxydit.calibration.tables import compared_table, ranking_table, redundancy_table, settings_table, target_table
+from galaxydit.pipelines.table import Table
 
 PAGE = """\
-{%- macro table(rows) %}{% if rows %}<table><thead><tr>{% for name in rows[0] %}<th>{{ name }}</th>{% endfor %}</tr>\
-</thead><tbody>{% for row in rows %}<tr>{% for cell in row.values() %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}\
-</tbody></table>{% else %}<p>None.</p>{% endif %}{% endmacro %}
 {%- macro prompts(samples) %}<ol>{% for prompt, seed in samples %}<li>{{ prompt }} (seed {{ seed }})</li>{% endfor %}\
 </ol>{% endmacro -%}
 <!doctype html><html lang="en"><head><meta charset="utf-8">
@@ -33,17 +32,17 @@ device.{% if verified %} PSNR is against the plain video of the same seed in dB,
 {{ verified | length }} held-out prompts with its 95 % interval. Missed by more than 5 %: \
 {{ missed | join("; ") or "none" }}.{% endif %}\
 {% if disturbance %} Other work disturbed the seconds: {{ disturbance }}.{% endif %}</p>
-{{ table(targets) }}
-{% if compared %}<h2>Proxies compared by videos</h2>{{ table(compared) }}{% endif %}
+{{ targets }}
+{% if compared %}<h2>Proxies compared by videos</h2>{{ compared }}{% endif %}
 <h2>Figures</h2>
 {% for picture, text in pictures %}<figure><img alt="{{ text }}" src="data:image/png;base64,{{ picture }}">\
 <figcaption>{{ text }}</figcaption></figure>{% endfor %}
 {% if redundancy is not none %}<h2>Redundancy of blocks</h2><p>Share of blocks and steps whose output changed by less \
 than a limit since the step before: what a cache of single blocks or parts could reuse at that error (the study of \
-arXiv 2411.13588).</p>{{ table(redundancy) }}{% endif %}
+arXiv 2411.13588).</p>{{ redundancy }}{% endif %}
 <h2>Ranking</h2><p>Spearman's rho between a proxy's summed distance and the error that reuse would have: along a \
-trajectory, as in arXiv 2512.03451, and between samples at the same step, where a clock has 0.</p>{{ table(ranking) }}
-<h2>Settings</h2>{{ table(settings) }}
+trajectory, as in arXiv 2512.03451, and between samples at the same step, where a clock has 0.</p>{{ ranking }}
+<h2>Settings</h2>{{ settings }}
 <h2>Prompts</h2><p>Recorded:</p>{{ prompts(recorded) }}{% if verified %}<p>Verified on:</p>\
 {{ prompts(verified) }}{% endif %}</body></html>
 """
@@ -69,14 +68,18 @@ def write_report(calibration: Calibration, folder: Path, model: str | None = Non
         verified=list(dict.fromkeys((row.prompt, row.seed) for row in calibration.verifications)),
         recorded=[(row.prompt, row.seed) for row in calibration.recordings],
         disturbance=seconds.disturbance if seconds else "",
-        targets=target_table(profile),
-        compared=compared_table(profile),
-        ranking=ranking_table(profile),
-        settings=settings_table(profile),
-        redundancy=None if redundancy is None else redundancy_table(redundancy),
+        targets=_html(target_table(profile)),
+        compared=_html(compared_table(profile)) if compared_table(profile) else "",
+        ranking=_html(ranking_table(profile)),
+        settings=_html(settings_table(profile)),
+        redundancy=None if redundancy is None else _html(redundancy_table(redundancy)),
         pictures=[
             (b64encode(path.read_bytes()).decode(), text) for path, text in draw_all(calibration, folder).items()
         ],
     )
     (folder / "report.html").write_text(text, encoding="utf-8")
     return folder / "report.html"
+
+
+def _html(rows: list[dict[str, str]]) -> Markup:
+    return Markup(Table.of(rows).html() if rows else "<p>None.</p>")

@@ -1,10 +1,8 @@
-"""The demo: each prompt is generated three times from the same noise.
-
-The plain video is made without the plugin, the accelerated video with it, and a third one without it in half the steps.
-"""
+"""The demo: each prompt plain, accelerated, and plain in half the steps, from the same noise."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
@@ -14,87 +12,57 @@ from diffusers import DiffusionPipeline
 
 import galaxydit
 from galaxydit.errors import refusal
-from galaxydit.eval.metrics import PSNR, SSIM
+from galaxydit.eval.metrics import measure, select
 from galaxydit.files import write_json
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.trial import WARM_UP_STEPS, PlainVideo, accelerated, generate_with, result_of
+from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import display_scale, save_video, side_by_side
 
-WARM_UP_STEPS = 3
 FILES = ("side-by-side.mp4", "baseline.mp4", "accelerated.mp4", "decisions.png", "report.json")
-
-
-@dataclass(frozen=True)
-class DemoSample:
-    """One measured generation; `psnr` (dB) and `ssim` are against the plain video, and None for that video.
-
-    compute_fraction: calls of transformer blocks / those of the plain generation; for the variant in half the
-        steps, its steps / those of the plain generation.
-    energy_per_video_joules: of the whole pipeline call; None without an energy counter.
-    load, shared: see `GeneratedVideo`.
-    """
-
-    prompt: str
-    seed: int
-    denoise_seconds: float
-    end_to_end_seconds: float
-    compute_fraction: float
-    psnr: float | None = None
-    ssim: float | None = None
-    energy_per_video_joules: float | None = None
-    load: float | None = None
-    shared: bool = False
-
-
-@dataclass(frozen=True)
-class DemoVariant:
-    """One of the three ways to generate, with the measurements of one generation (`DemoSample`) for each prompt."""
-
-    name: str
-    samples: tuple[DemoSample, ...]
-
-    def mean(self, field: str) -> float | None:
-        """Mean of a field of `DemoSample` over the samples; None if one of them has no value."""
-        values = [getattr(sample, field) for sample in self.samples]
-        return None if None in values else fmean(values)
-
-    def speedup(self, plain: "DemoVariant", field: str) -> float:
-        """Seconds of `plain` / seconds of this variant, each summed over the samples.
-
-        `field` is "denoise_seconds" or "end_to_end_seconds".
-        """
-        return sum(getattr(s, field) for s in plain.samples) / sum(getattr(s, field) for s in self.samples)
+METRICS = ("psnr", "ssim")
+FIELDS = ("denoise_seconds", "end_to_end_seconds", "compute_fraction", "energy_per_video_joules", "load", "shared")
 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """Result of the demo: its measurements, and the files that it wrote.
+    """The results of each prompt by way to generate (plain, accelerated and half the steps), and the written files.
 
-    variants: plain, accelerated and half the steps, in this order.
-    reports: of the accelerated generations, one for each prompt.
-    files: paths of side-by-side.mp4, baseline.mp4, accelerated.mp4, decisions.png and report.json, in this order.
+    reports: of the accelerated generations. files: the paths of `FILES`.
     """
 
     settings: GenerationSettings
-    variants: tuple[DemoVariant, ...]
+    cases: tuple[tuple[str, int], ...]
+    ways: Mapping[str, tuple[TrialResult, ...]]
     reports: tuple[galaxydit.Report, ...]
     files: tuple[Path, ...]
 
     @property
-    def plain(self) -> DemoVariant:
-        """The variant without the plugin, with which the others are compared."""
-        return self.variants[0]
+    def plain(self) -> tuple[TrialResult, ...]:
+        return next(iter(self.ways.values()))
+
+    def mean(self, way: str, field: str) -> float | None:
+        """Mean of a metric or of another field over the prompts; None if one of them has no value."""
+        values: list[Any] = [
+            each.metrics.get(field) if field in METRICS else getattr(each, field) for each in self.ways[way]
+        ]
+        return None if None in values else fmean(values)
+
+    def speedup(self, way: str, field: str) -> float:
+        """Seconds of the plain videos / seconds of a way, each summed over the prompts."""
+        return sum(getattr(each, field) for each in self.plain) / sum(getattr(each, field) for each in self.ways[way])
 
     @property
     def disturbance(self) -> str:
-        """Why the seconds must not be compared (`galaxydit.pipelines.disturbance`); empty if nothing shows that."""
-        plain, accelerated, fewer = self.variants
+        """Why the seconds must not be compared; empty if nothing shows that."""
+        plain, second, third = self.ways
         return disturbance(
             [
-                Timed(way, sample.denoise_seconds, sample.compute_fraction, sample.load, sample.shared)
-                for way, variant in ((PLAIN, plain), (accelerated.name, accelerated), (PLAIN, fewer))
-                for sample in variant.samples
+                Timed(name, each.denoise_seconds or 0.0, each.compute_fraction, each.load, each.shared)
+                for name, way in ((PLAIN, plain), (second, second), (PLAIN, third))
+                for each in self.ways[way]
             ]
         )
 
@@ -112,77 +80,58 @@ def run_demo(
 ) -> DemoResult:
     """Generate every prompt in three ways, prompt i from the noise of seed + i, and write the files to `out`.
 
-    The files are baseline.mp4, accelerated.mp4, side-by-side.mp4 and decisions.png of the first prompt, and report.json
-    of all prompts. A short generation comes first, so that one-time costs are not timed.
-
-    Args:
-        acceleration: arguments of `galaxydit.accelerate` by name, such as {"speedup": 2.0}.
-        on_progress: receives a text on each stage, such as "warming up".
-        cpu_counter: whether to read the CPU's energy counter, too.
-
-    Raises GalaxyDiTError without prompts, and for fewer than 2 steps.
+    The videos and the plot are of the first prompt. A short generation comes first, so that one-time costs are not
+    timed. `acceleration` are arguments of `galaxydit.accelerate`, `on_progress` is told each stage, and `cpu_counter`
+    says whether to read the CPU's energy counter. Raises GalaxyDiTError without prompts, and for fewer than 2 steps.
     """
     if not prompts:
         raise refusal("prompts", prompts, "at least one prompt", "pass a prompt")
     if settings.steps is None or settings.steps < 2:
         expected = "an integer from 2, because the demo also runs half of them"
         raise refusal("steps", settings.steps, expected, "pass for example 50")
-    half_steps = settings.steps // 2
-    names = ("plain", "accelerated", f"{half_steps} plain steps")
-    samples: list[list[DemoSample]] = []  # by prompt, then by name
+    half = settings.steps // 2
+    names = ("plain", "accelerated", f"{half} plain steps")
+    results: dict[str, list[TrialResult]] = {name: [] for name in names}
     reports: list[galaxydit.Report] = []
     videos: list[GeneratedVideo] = []
+    compared = partial(result_of, pipe, measure=partial(measure, metrics=select(METRICS)))
 
     galaxydit.accelerate(pipe, **acceleration).remove()  # refuses what it would refuse after the plain generation
     on_progress("warming up")
     generate(pipe, prompts[0], replace(settings, steps=min(WARM_UP_STEPS, settings.steps)), seed)
     for index, prompt in enumerate(prompts):
         place = f"prompt {index + 1} of {len(prompts)}"
+        make = partial(generate_with, pipe, prompt, seed=seed + index, cpu_counter=cpu_counter)
         on_progress(f"{place}: {names[0]}")
-        plain = generate(pipe, prompt, settings, seed + index, cpu_counter=cpu_counter)
+        plain = make(settings)
+        reference = PlainVideo(plain.video.frames, video=plain.video)
         on_progress(f"{place}: {names[1]}")
-        with galaxydit.accelerate(pipe, **acceleration) as handle:
-            accelerated = generate(pipe, prompt, settings, seed + index, cpu_counter=cpu_counter)
-            reports.append(replace(handle.report, plain_seconds=plain.denoise_seconds))
+        fast = make(settings, attach=partial(accelerated, **acceleration))
+        assert fast.report is not None  # of the plugin
+        reports.append(replace(fast.report, plain_seconds=plain.video.denoise_seconds))
         on_progress(f"{place}: {names[2]}")
-        fewer = generate(pipe, prompt, replace(settings, steps=half_steps), seed + index, cpu_counter=cpu_counter)
-        fractions = (1.0, reports[-1].compute_fraction, half_steps / settings.steps)
-        made = [plain, accelerated, fewer]
-        samples.append([_measure(*each, plain) for each in zip(made, fractions, strict=True)])
-        videos = videos or made
+        fewer = make(replace(settings, steps=half))
+        results[names[0]].append(compared(plain, share_of_steps=1.0))
+        results[names[1]].append(compared(fast, reference))
+        results[names[2]].append(compared(fewer, reference, half / settings.steps))
+        videos = videos or [plain.video, fast.video, fewer.video]
 
-    variants = tuple(map(DemoVariant, names, zip(*samples, strict=True)))
-    result = DemoResult(settings, variants, tuple(reports), tuple(out / name for name in FILES))
+    cases = tuple((prompt, seed + index) for index, prompt in enumerate(prompts))
+    ways = {name: tuple(made) for name, made in results.items()}
+    result = DemoResult(settings, cases, ways, tuple(reports), tuple(out / name for name in FILES))
     on_progress("writing files")
     _write_files(result, videos, pipe)
     return result
 
 
-def _measure(generation: GeneratedVideo, compute_fraction: float, plain: GeneratedVideo) -> DemoSample:
-    same = generation is plain
-    return DemoSample(
-        prompt=generation.prompt,
-        seed=generation.seed,
-        denoise_seconds=generation.denoise_seconds,
-        end_to_end_seconds=generation.end_to_end_seconds,
-        compute_fraction=compute_fraction,
-        psnr=None if same else PSNR(generation.frames, plain.frames),
-        ssim=None if same else SSIM(generation.frames, plain.frames),
-        energy_per_video_joules=generation.joules,
-        load=generation.load,
-        shared=generation.shared,
-    )
-
-
 def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: DiffusionPipeline) -> None:
-    row, baseline, accelerated, decisions, report = result.files
+    row, baseline, fast, decisions, report = result.files
     frames = [video.frames for video in videos]
     scale = display_scale(frames[0])
     fps = result.settings.fps
-    labels = [_label(variant, result) for variant in result.variants]
-    save_video(side_by_side(frames, labels, scale=scale), row, fps)
+    save_video(side_by_side(frames, [_label(name, result) for name in result.ways], scale=scale), row, fps)
     save_video(frames[0], baseline, fps, scale=scale)
-    save_video(frames[1], accelerated, fps, scale=scale)
+    save_video(frames[1], fast, fps, scale=scale)
     result.reports[0].plot(decisions)
     data = {
         "pipeline": type(pipe).__name__,
@@ -191,12 +140,17 @@ def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: Dif
         "versions": {name: version(name) for name in ("galaxydit", "torch", "diffusers", "transformers")},
         "variants": [
             {
-                "name": variant.name,
-                "denoise_speedup": variant.speedup(result.plain, "denoise_seconds"),
-                "end_to_end_speedup": variant.speedup(result.plain, "end_to_end_seconds"),
-                "samples": [asdict(sample) for sample in variant.samples],
+                "name": name,
+                "denoise_speedup": result.speedup(name, "denoise_seconds"),
+                "end_to_end_speedup": result.speedup(name, "end_to_end_seconds"),
+                "samples": [
+                    {"prompt": prompt, "seed": seed}
+                    | {field: getattr(each, field) for field in FIELDS}
+                    | {metric: each.metrics.get(metric) for metric in METRICS}
+                    for (prompt, seed), each in zip(result.cases, way, strict=True)
+                ],
             }
-            for variant in result.variants
+            for name, way in result.ways.items()
         ],
         "disturbance": result.disturbance,
         "reports": [report.to_dict() for report in result.reports],
@@ -204,12 +158,13 @@ def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: Dif
     write_json(report, data)
 
 
-def _label(variant: DemoVariant, result: DemoResult) -> str:
+def _label(name: str, result: DemoResult) -> str:
     """Name, seconds or speedup, and PSNR; the compute fraction instead of seconds that must not be compared."""
-    first = variant.samples[0]
-    speedup = f"{result.plain.samples[0].denoise_seconds / first.denoise_seconds:.2f}x"
+    plain, first = result.plain[0].denoise_seconds or 0.0, result.ways[name][0]
+    psnr = first.metrics.get("psnr")
+    speedup = f"{plain / (first.denoise_seconds or 1.0):.2f}x"
     if result.disturbance:
         speedup = f"{first.compute_fraction:.0%} compute"
-    elif first.psnr is None:
+    elif psnr is None:
         speedup = f"{first.denoise_seconds:.1f} s"
-    return f"{variant.name}, {speedup}" + ("" if first.psnr is None else f", {first.psnr:.1f} dB")
+    return f"{name}, {speedup}" + ("" if psnr is None else f", {psnr:.1f} dB")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import galaxydit
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.calibration.provenance import package_versions
-from galaxydit.eval.compare.methods.ablations import shipped
+from galaxydit.eval.methods.ablations import shipped
 from galaxydit.eval.metrics.registry import measure, select
 from galaxydit.files import write_json
 from galaxydit.pipelines.generate import GeneratedVideo, generate

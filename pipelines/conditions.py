@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import platform
 from collections.abc import Mapping
 from dataclasses import asdict
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -17,6 +19,18 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import is_readable, loaded, plain_config
 
 SAMPLED = 1024  # values of each tensor
+PACKAGES = ("galaxydit", "diffusers", "torch", "transformers", "scipy", "numpy", "av")
+
+
+def package_versions() -> dict[str, str]:
+    """Installed versions of the packages that results depend on, by name."""
+    return {name: version(name) for name in PACKAGES}
+
+
+def device_name(pipe: DiffusionPipeline) -> str:
+    """The device on which the pipeline computes, such as "NVIDIA H200" or "cpu x86_64"."""
+    device = pipe._execution_device  # pipe.device is the CPU where weights are offloaded
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type} {platform.machine()}"
 
 
 def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:

@@ -1,9 +1,6 @@
-"""Turn samples into scores: means of each setting, PSNR at equal compute, and confidence intervals.
+"""Scores from measured videos: means of each setting, PSNR at equal compute, and intervals over prompts.
 
-A method is one way to generate a video faster. A sample is one measured generation with a method at one of its
-settings; a plain generation runs without a method. PSNR and SSIM compare a sample with the plain video of the same
-noise. A speedup is by compute (operations of a plain generation / operations with the method), except where seconds are
-named.
+Speedups are by operations, except where seconds are named.
 """
 
 import math
@@ -14,9 +11,9 @@ from statistics import fmean
 from typing import Any
 
 from galaxydit.calibration.bootstrap import interval
-from galaxydit.eval.compare.bench import Sample
-from galaxydit.eval.compare.registry import ABLATION, OWN, source_of
 from galaxydit.eval.compare.tune import pareto_front
+from galaxydit.eval.jobs.record import VideoRecord
+from galaxydit.eval.methods.registry import ABLATION, OWN, source_of
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
 from galaxydit.pipelines.psnr import HIGHEST_PSNR
 
@@ -24,20 +21,12 @@ SAME_SPEEDUP = 1e-4  # relative; counts of operations are rounded
 
 
 @dataclass(frozen=True)
-class Row:
-    """One method at one setting, over all scored prompts and seeds.
+class ScoredSetting:
+    """Means of one method at one setting over all scored prompts and seeds.
 
-    Attributes:
-        compute_fraction: operations in the blocks / operations of a plain generation, mean over samples.
-        denoise_seconds, end_to_end_seconds: means over samples.
-        denoise_speedup, end_to_end_speedup: seconds of the plain generations in the same process / seconds with the
-            method, both summed over all samples.
-        psnr_mean, psnr_min: dB; mean over all samples, and the worst sample.
-        bytes_held: bytes that the method keeps between calls, largest of all samples; None if it does not expose them.
-        n: number of samples.
-        energy_per_video_joules: mean over samples; None if a sample was measured without an energy counter.
-        psnr_of_prompt: mean over seeds for each prompt, dB, in the order of the prompts.
-        disturbance: why the seconds must not be compared; empty if nothing shows that.
+    The speedups are seconds of the plain videos / seconds of the method, both summed. PSNRs are in dB; `psnr_min` is
+    that of the worst video, `psnr_of_prompt` the mean over seeds. `bytes_held` is the largest of all videos.
+    `disturbance` says why the seconds must not be compared.
     """
 
     method: str
@@ -55,6 +44,7 @@ class Row:
     psnr_of_prompt: tuple[float, ...]
     energy_per_video_joules: float | None = None
     disturbance: str = ""
+    source: str = ""
 
     @property
     def compute_speedup(self) -> float:
@@ -63,27 +53,14 @@ class Row:
 
 @dataclass(frozen=True)
 class AtSpeedup:
-    """A method's scores at a wanted speedup.
+    """A method's scores at a wanted speedup, None if its settings are all slower or all faster.
 
-    The speedup is out of reach if all settings of the method that changed a video are slower, or all are faster.
-
-    Attributes:
-        settings: the two settings between which the scores are interpolated, or the one setting whose scores are used
-            as they are; the nearest setting if the speedup is out of reach.
-        speedups: speedup of each of `settings`.
-        psnr: mean over prompts, dB. This field, `psnr_worst`, `ssim` and `denoise_speedup` are None if the speedup is
-            out of reach.
-        psnr_worst: PSNR of the worst prompt, dB.
-        ssim: mean over samples.
-        denoise_speedup: speedup by the seconds of denoising.
-        psnr_of_prompt: PSNR of each prompt, dB; empty if the speedup is out of reach.
-        ahead: PSNR of this method - PSNR of `best_other`, mean over prompts, dB.
-        ahead_low, ahead_high: 95 % bootstrap interval of `ahead` over prompts; None with fewer than two prompts.
-        best_other: name of the other method with the highest PSNR at this speedup. Two versions of this project's
-            plugin, or two of its ablations, are compared only if no other method reaches the speedup. `best_other`,
-            `ahead`, `ahead_low` and `ahead_high` are None if no other method, or not even this one, reaches the
-            speedup.
-        disturbance: that of the rows of `settings`; empty if nothing disturbed their seconds.
+    settings: the two settings between which the scores are interpolated, or the one that is used as it is; the nearest
+        if the speedup is out of reach. speedups: those of `settings`.
+    psnr, psnr_worst: mean over prompts and worst prompt, dB. denoise_speedup: by seconds.
+    ahead: PSNR less that of `best_other`, mean over prompts, with its 95 % interval (None for fewer than two prompts).
+    best_other: the other method with the highest PSNR. Two versions of this project's plugin, or two of its ablations,
+        are compared only if no other method reaches the speedup.
     """
 
     method: str
@@ -102,48 +79,56 @@ class AtSpeedup:
     disturbance: str = ""
 
 
-def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[Sample], seeds: int) -> Row:
-    """The row of one method at one setting. `seeds`: number of consecutive `samples` that belong to one prompt."""
-    psnrs = [sample.psnr for sample in samples]
-    held = [sample.bytes_held for sample in samples if sample.bytes_held is not None]
-    joules = [sample.energy_per_video_joules for sample in samples if sample.energy_per_video_joules is not None]
-    denoise, end_to_end = (sum(getattr(s, f"{kind}_seconds") for s in samples) for kind in ("denoise", "end_to_end"))
-    return Row(
+def score(
+    method: str,
+    setting: Mapping[str, Any],
+    records: Sequence[VideoRecord],
+    baselines: Sequence[VideoRecord],
+    seeds: int = 1,
+) -> ScoredSetting:
+    """The means of one method at one setting; `seeds` consecutive records belong to one prompt.
+
+    `baselines` have the seconds of plain videos that the method's process has not timed itself.
+    """
+    plain = {record.pair: record for record in baselines}
+    psnrs = [record.metrics["psnr"] for record in records]
+    held = [record.bytes_held for record in records if record.bytes_held is not None]
+    joules = [each.energy_per_video_joules for each in records if each.energy_per_video_joules is not None]
+
+    def seconds(kind: str) -> tuple[float, float]:
+        own = sum(getattr(record, kind) for record in records)
+        return own, sum(getattr(each, f"plain_{kind}") or getattr(plain[each.pair], kind) for each in records)
+
+    (denoise, plain_denoise), (end_to_end, plain_end) = seconds("denoise_seconds"), seconds("end_to_end_seconds")
+    timed = [Timed(PLAIN, each.plain_denoise_seconds or plain[each.pair].denoise_seconds or 0, 1.0) for each in records]
+    timed += [Timed(method, e.denoise_seconds or 0, e.compute_fraction, e.load, e.shared) for e in records]
+    return ScoredSetting(
         method=method,
         setting=dict(setting),
-        compute_fraction=fmean(sample.compute_fraction for sample in samples),
-        denoise_seconds=denoise / len(samples),
-        end_to_end_seconds=end_to_end / len(samples),
-        denoise_speedup=sum(sample.plain_denoise_seconds for sample in samples) / denoise,
-        end_to_end_speedup=sum(sample.plain_end_to_end_seconds for sample in samples) / end_to_end,
+        compute_fraction=fmean(record.compute_fraction or 1.0 for record in records),
+        denoise_seconds=denoise / len(records),
+        end_to_end_seconds=end_to_end / len(records),
+        denoise_speedup=plain_denoise / denoise,
+        end_to_end_speedup=plain_end / end_to_end,
         psnr_mean=fmean(psnrs),
         psnr_min=min(psnrs),
-        ssim_mean=fmean(sample.ssim for sample in samples),
+        ssim_mean=fmean(record.metrics["ssim"] for record in records),
         bytes_held=max(held, default=None),
-        n=len(samples),
+        n=len(records),
         psnr_of_prompt=tuple(fmean(psnrs[first : first + seeds]) for first in range(0, len(psnrs), seeds)),
-        energy_per_video_joules=fmean(joules) if len(joules) == len(samples) else None,
-        disturbance=disturbance(
-            [
-                *(Timed(PLAIN, sample.plain_denoise_seconds, 1.0) for sample in samples),
-                *(Timed(method, s.denoise_seconds, s.compute_fraction, s.load, s.shared) for s in samples),
-            ]
-        ),
+        energy_per_video_joules=fmean(joules) if len(joules) == len(records) else None,
+        disturbance=disturbance(timed),
+        source=source_of(method),
     )
 
 
-def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
-    """One method's scores at a speedup. `rows` are the mean scores of the method, one row for each of its settings.
+def at_speedup(rows: Sequence[ScoredSetting], speedup: float) -> AtSpeedup:
+    """One method's scores at a speedup, interpolated prompt by prompt, linearly in log(speedup).
 
-    Scores are interpolated prompt by prompt, linearly in log(speedup). If all settings are slower than the speedup, or
-    all are faster, the scores are None, and `settings` holds the nearest setting. `ahead`, `ahead_low`, `ahead_high`
-    and `best_other` are None until `compare_at` sets them.
-
-    A setting with this measured speedup (within 0.01 %) is used without interpolation. Settings off the Pareto front of
-    speedup and mean PSNR are ignored, except a setting that also has this speedup as its parameter "speedup", because
-    users who request the speedup get that setting. If all settings that are slower than the speedup are ignored, the
-    slowest setting of the front is used without interpolation: it is faster and better than they are. Settings that
-    left a video unchanged are ignored too, unless all settings did, because their PSNR of 120 dB stands for infinity.
+    A setting with this measured speedup is used as it is. Settings off the Pareto front of speedup and PSNR are
+    ignored, except one that has this speedup as its parameter, because users who request the speedup get it. If all
+    slower settings are ignored, the slowest of the front is used as it is: it is faster and better. Settings that left
+    a video unchanged are ignored unless all did, because their PSNR of 120 dB stands for infinity.
     """
     changing = [row for row in rows if max(row.psnr_of_prompt) < HIGHEST_PSNR] or rows
     best = pareto_front(changing, attrgetter("compute_speedup", "psnr_mean"))
@@ -174,13 +159,8 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
     )
 
 
-def compare_at(rows: Sequence[Row], speedup: float) -> list[AtSpeedup]:
-    """One `AtSpeedup` for each method in `rows`: its PSNR, SSIM and speedup by seconds at a speedup, and its PSNR less
-    that of the best other method.
-
-    `rows` holds one `Row`, with mean scores, for each setting of each method. The method with the highest PSNR comes
-    first. The methods for which the speedup is out of reach come last; their scores are None.
-    """
+def compare_at(rows: Sequence[ScoredSetting], speedup: float) -> list[AtSpeedup]:
+    """The scores of each method, highest PSNR first; methods that do not reach the speedup come last."""
     names = list(dict.fromkeys(row.method for row in rows))
     results = [at_speedup([row for row in rows if row.method == name], speedup) for name in names]
     reached = sorted((each for each in results if each.psnr is not None), key=lambda each: -(each.psnr or 0.0))
@@ -199,5 +179,4 @@ def compare_at(rows: Sequence[Row], speedup: float) -> list[AtSpeedup]:
 
 
 def _are_variants(method: str, other: str) -> bool:
-    """Whether both methods are versions of this project's plugin, or both are ablations of it."""
     return source_of(method) in (OWN, ABLATION) and source_of(method) == source_of(other)

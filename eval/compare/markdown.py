@@ -3,26 +3,23 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from galaxydit.eval.compare.comparison import Comparison
-from galaxydit.eval.compare.equal_compute import AtSpeedup, Row
-from galaxydit.eval.markdown import table
+from galaxydit.eval.compare.compare_job import Comparison
+from galaxydit.eval.compare.equal_compute import AtSpeedup, ScoredSetting
 from galaxydit.pipelines.disturbance import marked
+from galaxydit.pipelines.table import DASH, Table, number
 
-DASH = "-"
-LABELS = ("method", "setting", "settings (their speedup)")
 SCORES = ["PSNR dB", "worst prompt", "SSIM", "ahead of the best other", "speedup by seconds"]
 
 
 def markdown(comparison: Comparison) -> str:
-    """A comparison as markdown: its conditions, all tables, and the methods that failed."""
     parts, headings = [_caption(comparison)], ["method", *SCORES, "settings (their speedup)"]
     for speedup in comparison.plan.speedups:
         rows = [_at_speedup_cells(result) for result in comparison.at_speedups if result.speedup == speedup]
-        parts.append(f"## At {speedup:g}x by compute\n\n{table(headings, rows, LABELS)}")
+        parts.append(f"## At {speedup:g}x by compute\n\n{Table(headings, rows, has_notes=True).markdown()}")
     measured = any(row.energy_per_video_joules is not None for row in comparison.rows)
     columns = {name: cell for name, cell in COLUMNS.items() if measured or name != "joules"}
     scored = [[cell(row) for cell in columns.values()] for row in comparison.rows]
-    parts.append(f"## All scored settings\n\n{table(tuple(columns), scored, LABELS)}")
+    parts.append(f"## All scored settings\n\n{Table(tuple(columns), scored, 2).markdown()}")
     if comparison.failed:
         lines = "\n".join(f"- {name}: {reason}" for name, reason in comparison.failed.items())
         parts.append(f"## Left out because they failed\n\n{lines}")
@@ -53,11 +50,7 @@ def _at_speedup_cells(row: AtSpeedup) -> tuple[str, ...]:
 
 
 def scores(row: AtSpeedup) -> tuple[str, ...]:
-    """A method's scores at a speedup as text, with a dash for None.
-
-    These are: mean PSNR, PSNR of the worst prompt, SSIM, mean PSNR less that of `row.best_other`, 95 % interval of this
-    difference, and speedup of denoising by seconds. PSNRs are in dB.
-    """
+    """Mean and worst PSNR, SSIM, PSNR ahead of the best other method, its interval, and speedup by seconds, as text."""
     return (
         number(row.psnr, ".2f"),
         number(row.psnr_worst, ".2f"),
@@ -69,26 +62,18 @@ def scores(row: AtSpeedup) -> tuple[str, ...]:
 
 
 def settings_of(row: AtSpeedup) -> str:
-    """The settings of a row as text, each with its speedup by compute: "threshold=0.08 (1.62x)".
-
-    There is one setting, or there are two, with a comma, between which the scores are interpolated.
-    """
+    """Its settings with their speedups by compute, such as "threshold=0.08 (1.62x)"."""
     pairs = zip(row.settings, row.speedups, strict=True)
     return ", ".join(f"{describe(setting)} ({speedup:.2f}x)" for setting, speedup in pairs)
 
 
 def describe(setting: Mapping[str, Any]) -> str:
-    """A setting as text: parameters and values. The number of steps is omitted unless it is the only parameter."""
+    """Parameters and values; the number of steps only if it is the only parameter."""
     shown = {name: value for name, value in setting.items() if name != "steps" or len(setting) == 1}
     return " ".join(f"{name}={format(value, 'g' if isinstance(value, float) else '')}" for name, value in shown.items())
 
 
-def number(value: float | None, form: str) -> str:
-    """The value in the format `form`, such as ".2f", or a dash for None."""
-    return DASH if value is None else format(value, form)
-
-
-COLUMNS: dict[str, Callable[[Row], str]] = {  # of the table of all scored settings
+COLUMNS: dict[str, Callable[[ScoredSetting], str]] = {  # of the table of all scored settings
     "method": lambda row: row.method,
     "setting": lambda row: describe(row.setting),
     "compute": lambda row: f"{row.compute_fraction:.3f}",

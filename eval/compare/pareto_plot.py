@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from galaxydit.eval.compare.comparison import Comparison
-from galaxydit.eval.compare.methods.galaxydit_methods import SHIPPED
+from galaxydit.eval.compare.compare_job import Comparison
+from galaxydit.eval.methods.galaxydit_methods import SHIPPED
 from galaxydit.pipelines.disturbance import DISTURBED
 
 GROUPS = {"control": "#7f7f7f", "this project": "#d62728", "GalaxyDiT": "#ff7f0e"}
@@ -19,12 +19,12 @@ LABEL_GAP = 0.036  # of the axis' height between two labels
 
 
 def plot_pareto(comparison: Comparison, path: Path) -> None:
-    """Write the plot to `path`; each method's label is at the right edge, near the height of its fastest setting."""
+    """Write the plot to `path`; each method's label is near the height of its fastest setting."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(15, 8), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
-    sources = {contender.method.name: contender.method.source for contender in comparison.contenders}
+    sources = {row.method: row.source for row in comparison.rows}
     colours = colours_of(sources)
     disturbed = DISTURBED if any(row.disturbance for row in comparison.rows) else ""
     fields = (("by compute", "compute_speedup"), (f"by seconds of denoising{disturbed}", "denoise_speedup"))
@@ -45,26 +45,21 @@ def plot_pareto(comparison: Comparison, path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         _write_labels(axes, ends, colours)
     panels[0].set_ylabel("PSNR against the plain video, dB")
-    conditions, count = comparison.conditions, len(comparison.plan.cases)
+    conditions, plan = comparison.conditions, comparison.plan
+    count = len(plan.prompts) * len(plan.seeds)
     figure.suptitle(f"{conditions['pipeline']}, {conditions['settings']['steps']} steps, {count} videos")
     figure.savefig(path, dpi=130)
 
 
 def colours_of(sources: dict[str, str]) -> dict[str, str]:
-    """A colour for each method. `sources`: by method, the paper or project that it comes from.
-
-    Controls are grey, this project's methods red, and those of the GalaxyDiT paper orange.
-    """
+    """A colour for each method by source: controls grey, this project's red, those of the paper orange."""
     others = cycle(OTHERS)
     groups = {name: [key for key in GROUPS if source.startswith(key)] for name, source in sources.items()}
     return {name: GROUPS[matching[0]] if matching else next(others) for name, matching in groups.items()}
 
 
 def _write_labels(axes: Any, ends: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:
-    """Write the names of the methods at the right, in the order of the lines' ends, each connected to its line.
-
-    `ends`: by method, speedup and PSNR of its fastest setting, where the line ends. `colours`: by method.
-    """
+    """Write the names of the methods at the right, each connected to the end of its line."""
     low, high = axes.get_ylim()
     names = sorted(ends, key=lambda name: ends[name][1])
     wanted = [(ends[name][1] - low) / (high - low) for name in names]
@@ -84,10 +79,7 @@ def _write_labels(axes: Any, ends: dict[str, tuple[float, float]], colours: dict
 
 
 def spread_out(heights: Sequence[float], gap: float) -> list[float]:
-    """Return ascending `heights` in [0, 1], moved as little as possible so that neighbours are at least `gap` apart.
-
-    The sum of the squared moves is the least.
-    """
+    """Ascending heights in [0, 1], at least `gap` apart, with the least sum of squared moves."""
     steps = gap * np.arange(len(heights))
     free = isotonic_regression(np.asarray(heights) - steps).x
     return list(np.clip(free, 0.0, max(0.0, 1.0 - gap * (len(heights) - 1))) + steps)

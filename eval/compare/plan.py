@@ -1,34 +1,23 @@
 """The plan of a comparison: prompts, seeds and speedups, checked without torch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from galaxydit.errors import check_number, refusal
+
+if TYPE_CHECKING:
+    from galaxydit.eval.jobs.job import Job
 
 TUNING_SEED = 50_000
 SCORING_SEED = 100_000  # noise that neither tuning nor any calibration sees
 
 
 @dataclass(frozen=True)
-class Case:
-    """One prompt, and the seed of its noise."""
-
-    prompt: str
-    seed: int
-
-
-@dataclass(frozen=True)
 class ComparisonPlan:
-    """Prompts, seeds and speedups of a comparison.
+    """Prompts, seeds and wanted speedups by compute (from 1.05 to 10), each without repetition.
 
-    Raises GalaxyDiTError for values that break a rule below, and for a tuple that is empty or repeats a value.
-
-    Attributes:
-        prompts: the scored prompts; prompt i with seed s starts from the noise of seed 100,000 + s + i.
-        seeds: each prompt is scored with each seed; the noise's seed must stay below 2^64.
-        calibration_prompts: for calibration and tuning. None of them may be in `prompts`, because a profile (the
-            plugin's calibration for a model) may have been measured on any of them.
-        speedups: wanted speedups by compute, each from 1.05 to 10.
-        tuned: number of calibration prompts that are used, counted from the first; from 1 to all.
+    Calibration prompts, of which the first `tuned` are used, must not be scored, because a profile may have been
+    measured on them. Raises GalaxyDiTError for other values.
     """
 
     prompts: tuple[str, ...]
@@ -47,7 +36,7 @@ class ComparisonPlan:
         if not 1 <= self.tuned <= len(self.calibration_prompts):
             expected = f"1 to {len(self.calibration_prompts)}, the number of calibration prompts"
             raise refusal("tuned", self.tuned, expected, "tune on fewer, or pass more calibration prompts")
-        if max(self.seeds) > (largest := 2**64 - SCORING_SEED - len(self.prompts)):
+        if max(self.seeds) > (largest := 2**63 - SCORING_SEED - len(self.prompts)):
             expected = f"at most {largest}, because {SCORING_SEED} and the prompt's index are added"
             raise refusal("seeds", max(self.seeds), expected, "pass for example 0")
         seen = set(self.prompts) & set(self.calibration_prompts)
@@ -56,19 +45,18 @@ class ComparisonPlan:
             raise refusal("prompts", min(seen), expected, "leave them out, because settings were tuned on them")
 
     @property
-    def cases(self) -> tuple[Case, ...]:
-        """The scored cases: the first prompt with all seeds, then the second prompt, and so on."""
-        pairs = ((index, seed) for index in range(len(self.prompts)) for seed in self.seeds)
-        return tuple(Case(self.prompts[index], SCORING_SEED + seed + index) for index, seed in pairs)
-
-    @property
     def tuning_prompts(self) -> tuple[str, ...]:
-        """The prompts that are used for calibration and tuning: the first `tuned` calibration prompts."""
         return self.calibration_prompts[: self.tuned]
 
-    @property
-    def tuning_cases(self) -> tuple[Case, ...]:
-        """The cases on which settings are tuned: each of `tuning_prompts`, the first `tuned` calibration prompts, with
-        one seed for its noise, 50,000 + the prompt's index.
+    def tuning(self, job: "Job") -> "Job":
+        """`job` with the tuning prompts; prompt i starts from the noise of seed 50,000 + i."""
+        return replace(job, prompts=self.tuning_prompts, seed=TUNING_SEED, seeds=None)
+
+    def scoring(self, job: "Job") -> "Job":
+        """`job` with the scored prompts: with one seed s, prompt i starts from the noise of 100,000 + s + i.
+
+        With several, each prompt starts from 100,000 + s of each.
         """
-        return tuple(Case(prompt, TUNING_SEED + index) for index, prompt in enumerate(self.tuning_prompts))
+        if len(self.seeds) == 1:
+            return replace(job, prompts=self.prompts, seed=SCORING_SEED + self.seeds[0], seeds=None)
+        return replace(job, prompts=self.prompts, seeds=tuple(SCORING_SEED + seed for seed in self.seeds))

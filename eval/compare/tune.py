@@ -1,8 +1,6 @@
-"""Choose which settings of a method are scored, from the results of the settings on calibration prompts.
+"""Choose which settings of a method are scored, from their results on calibration prompts.
 
-Speedups are by compute. The arguments `speedups` are the wanted speedups of the `ComparisonPlan`; the wanted range
-reaches from the lowest to the highest of them, widened at both ends by the factor SPEEDUP_MARGIN (1.25). A sample
-is one measured generation with a method at one setting.
+`speedups` are the wanted ones, by compute; their range is widened at both ends by SPEEDUP_MARGIN.
 """
 
 import math
@@ -13,8 +11,8 @@ from operator import attrgetter
 from statistics import fmean, stdev
 from typing import Any, TypeVar
 
-from galaxydit.eval.compare.bench import Sample
-from galaxydit.eval.compare.method import Setting
+from galaxydit.eval.methods.method import Setting
+from galaxydit.pipelines.trial_result import TrialResult
 
 SPEEDUP_MARGIN = 1.25  # settings further than this factor from all wanted speedups are dropped
 PSNR_MARGIN = 2.0  # dB; settings further behind an equally fast setting are dropped after the first prompts
@@ -28,14 +26,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Candidate:
-    """One setting of a method, measured on the calibration prompts that were run so far.
+    """One setting of a method, by its `index`, measured on `n` videos.
 
-    Attributes:
-        index: index of the setting among the method's settings.
-        log_speedup: natural logarithm of the speedup, which is 1 / the mean compute fraction of the samples.
-        psnr: mean of the samples, dB.
-        spread: standard deviation of the samples' log speedups; 0 for one sample.
-        n: number of samples.
+    log_speedup: of 1 / the mean compute fraction; spread: standard deviation of the videos' log speedups, 0 for one.
+    psnr: mean, dB.
     """
 
     index: int
@@ -45,24 +39,19 @@ class Candidate:
     n: int
 
 
-def candidate(index: int, samples: Sequence[Sample]) -> Candidate:
-    """Speedup (1 / mean compute fraction) and mean PSNR of the samples of one setting.
-
-    Its `spread` is the standard deviation of the samples' log speedups, 0 for one sample. `index` is the index of the
-    setting among the method's settings.
-    """
-    log_speedups = [-math.log(sample.compute_fraction) for sample in samples]
-    log_speedup = -math.log(fmean(sample.compute_fraction for sample in samples))
+def candidate(index: int, results: Sequence[TrialResult]) -> Candidate:
+    fractions = [result.compute_fraction or 1.0 for result in results]
+    log_speedups = [-math.log(fraction) for fraction in fractions]
     spread = stdev(log_speedups) if len(log_speedups) > 1 else 0.0
-    return Candidate(index, log_speedup, fmean(sample.psnr for sample in samples), spread, len(samples))
+    psnr = fmean(result.metrics["psnr"] for result in results)
+    return Candidate(index, -math.log(fmean(fractions)), psnr, spread, len(results))
 
 
 def coarse(settings: Sequence[Setting], speedups: Sequence[float]) -> list[int]:
-    """Indices of the settings to try first; `settings` are all of one method.
+    """Indices of the settings to try first.
 
-    If each has "speedup" as its only parameter: those within the factor SPEEDUP_MARGIN of a wanted speedup, or all if
-    there are none. Of other settings with a single parameter, if they are LONG_GRID (12) or more: every fourth and the
-    last. Else all.
+    Of settings with "speedup" as only parameter, those near a wanted one; of a long grid of another single parameter,
+    every fourth and the last; else all.
     """
     every = range(len(settings))
     if all(setting.keys() == {"speedup"} for setting in settings):
@@ -75,13 +64,10 @@ def coarse(settings: Sequence[Setting], speedups: Sequence[float]) -> list[int]:
 
 
 def refined(tried: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
-    """Indices of the tried settings, and of the settings between them that may lie in the wanted range.
+    """Indices of the tried settings and of those between them that may lie in the wanted range.
 
-    `tried` are the measured settings, which `coarse` chose, by rising `Candidate.index`. All indices are those among
-    the method's settings.
-
-    The settings of a method are ordered from accurate to fast. So settings between two tried neighbours are left out if
-    both neighbours are slower than the range, or both are faster.
+    Settings are ordered from accurate to fast, so those between two neighbours that are both slower than the range, or
+    both faster, are left out.
     """
     low, high = math.log(min(speedups) / SPEEDUP_MARGIN), math.log(max(speedups) * SPEEDUP_MARGIN)
     kept = {c.index for c in tried}
@@ -93,10 +79,9 @@ def refined(tried: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
 
 
 def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
-    """Indices of the settings in the wanted range, without those that an equally fast or faster setting there exceeds
-    in PSNR by more than PSNR_MARGIN (2 dB).
+    """Indices of the settings in the wanted range, without those 2 dB behind an equally fast or faster one.
 
-    The nearest setting beyond each end of the range counts as in the range, so that the settings enclose the range.
+    The nearest setting beyond each end of the range counts as in the range.
     """
     low, high = math.log(min(speedups) / SPEEDUP_MARGIN), math.log(max(speedups) * SPEEDUP_MARGIN)
     slower = max((c.log_speedup for c in candidates if c.log_speedup < low), default=low)
@@ -110,10 +95,9 @@ def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[i
 
 
 def pareto_front(settings: Sequence[T], point: Callable[[T], Any] = attrgetter("log_speedup", "psnr")) -> list[T]:
-    """Settings on the Pareto front, slowest first: no other setting is at least as good in both numbers of `point`.
+    """Settings on the Pareto front, slowest first; of equal ones the first.
 
-    `point` returns speedup and PSNR of a setting, or increasing functions of these; by default `log_speedup` and `psnr`
-    of a `Candidate`. Of settings that are equal in both numbers, the first is kept.
+    `point` returns speedup and PSNR of a setting, or increasing functions of these.
     """
     front: list[T] = []
     for setting in sorted(settings, key=point, reverse=True):
@@ -123,14 +107,11 @@ def pareto_front(settings: Sequence[T], point: Callable[[T], Any] = attrgetter("
 
 
 def bracket(candidates: Sequence[Candidate], speedups: Sequence[float], scored: int) -> list[int]:
-    """Indices of the settings to score, slowest first: all settings in the bracket of any of the `speedups`.
+    """Indices of the settings to score, slowest first: those of the Pareto front around each wanted speedup.
 
-    The bracket of a speedup holds the settings of the Pareto front from a slower to a faster end. Each end is the
-    nearest setting whose log speedup is at least a margin from the log of the wanted speedup, or the outermost setting
-    of the front if none is so far. The margin is needed because a method whose decisions depend on the sample has
-    another speedup on other prompts. Each setting has its own margin: two standard errors of the difference between its
-    mean log speedup on the tuning samples and its mean log speedup in the scoring, which makes `scored` new samples of
-    each setting.
+    Each end is the nearest setting whose log speedup is a margin away from the wanted one. The margin is two standard
+    errors of the difference between tuning and `scored` new videos, because a method whose decisions depend on the
+    video has another speedup on other prompts.
     """
     front = pareto_front(candidates)
     margins = [STANDARD_ERRORS * c.spread * math.sqrt(1 / c.n + 1 / scored) - 1e-6 for c in front]

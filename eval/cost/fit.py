@@ -22,8 +22,8 @@ from galaxydit.eval.cost.architecture import architecture_of
 from galaxydit.eval.cost.hardware import BACKENDS, GPUS
 from galaxydit.eval.cost.operations import Attention, Layer, Linear, count_layers
 from galaxydit.eval.cost.predict import FILE, Constants, Errors, Platform, Split, Workload, layer_seconds, predict
-from galaxydit.eval.markdown import table
 from galaxydit.files import write_json
+from galaxydit.pipelines.table import Table
 
 MEASUREMENTS = Path(__file__).with_name("measurements.json")
 PUBLISHED = "ML.ENERGY"  # name of the set with the published videos that constants are fitted to
@@ -200,7 +200,7 @@ def main() -> None:
     for name, checked in checks.items():
         values = [error for pair in zip(checked.mean, checked.worst_group, strict=True) for error in pair]
         cells.append([name, str(len(checked.rows)), *("" if math.isnan(error) else f"{error:.1%}" for error in values)])
-    log.info("%s", table(headings, cells, labels=("rows",)))
+    log.info("%s", Table(headings, cells).markdown())
     named = named_splits(seen, constants)
     log.info("faster of plain Ulysses and plain ring named: %d of %d", sum(named), len(named))
     if "--write" in sys.argv:

@@ -11,8 +11,8 @@ from galaxydit.eval.cost.estimate import Interval, estimate
 from galaxydit.eval.cost.fit import PUBLISHED, Row, predicted, read_measurements
 from galaxydit.eval.cost.hardware import GPUS
 from galaxydit.eval.cost.predict import fitted
-from galaxydit.eval.markdown import digits, table
 from galaxydit.pipelines.published_models import CHECKPOINTS
+from galaxydit.pipelines.table import Table, digits
 
 SPEEDUP = 2.0
 AMPERE = ("A100", "RTX 4090")  # GPUs on which PyTorch 2.11 chooses FlashAttention-2; on the others cuDNN
@@ -31,7 +31,7 @@ def cost_table() -> str:
             seconds = [_interval(cost.batch_latency_s, 1) for cost in costs]
             joules = [_interval(cost.energy_per_video_joules, 1000) for cost in costs]
             rows.append([f"`{name}`", size, gpu, *seconds, *joules, digits((made.saved_joules or 0) / 1000)])
-    return table(headings, rows, labels=headings[:3])
+    return Table(headings, rows, 3).markdown()
 
 
 def measured_table(*, published: bool) -> str:
@@ -52,7 +52,7 @@ def measured_table(*, published: bool) -> str:
         what += f", {row.compute_fraction:.0%} of the blocks" * (row.compute_fraction < 1)
         where = ["yes" if row.fitted else "no", row.platform.gpu.name, str(row.split.gpus)]
         cells.append([row.label.split("/")[1].removesuffix("-Diffusers"), what, *where, str(len(rows)), *means])
-    return table(headings, cells, labels=headings[:4])
+    return Table(headings, cells, 4).markdown()
 
 
 def _interval(interval: Interval, unit: float) -> str:

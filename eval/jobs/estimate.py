@@ -8,12 +8,12 @@ from statistics import fmean
 from galaxydit.eval.cost.estimate import BYTES_PER_PIXEL
 from galaxydit.eval.jobs.job import FEWER_STEPS, PLUGIN, Job, Variant
 from galaxydit.eval.jobs.record import BASELINE, VIDEO, VideoRecord
-from galaxydit.pipelines.runs import Record, Store, Unit
+from galaxydit.pipelines.runs import Unit
 from galaxydit.request import Request
 
 
 @dataclass(frozen=True)
-class Cost:
+class PlainCost:
     """Seconds of a plain video, of denoising `steps` (None: unknown) and of the rest, with metrics if measured."""
 
     denoise: float
@@ -24,7 +24,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class VariantEstimate:
     """Videos of a variant to be made, with seconds, joules (None: unknown) and bytes of one."""
 
     variant: str
@@ -35,22 +35,7 @@ class Estimate:
     size: float = 0.0
 
 
-def units_left(
-    units: Sequence[Unit], store: Store, *, retry_failed: bool = False, verify: bool = False
-) -> tuple[list[Unit], list[Record]]:
-    """The units that a run would make, and the sound records that are done; arguments as of `pipelines.runs.run`."""
-    kept, done = set(), []
-    for unit_id, record, damage in store.survey([unit.id for unit in units], wholly=verify):
-        if record is None or damage:
-            continue
-        if record.is_done:
-            done.append(record)
-        if record.is_done or not retry_failed:
-            kept.add(unit_id)
-    return [unit for unit in units if unit.id not in kept], done
-
-
-def plain_cost(records: Sequence[VideoRecord]) -> Cost | None:
+def plain_cost(records: Sequence[VideoRecord]) -> PlainCost | None:
     """Means over the plain videos, None without any."""
     plain = [record for record in records if record.variant == BASELINE]
     denoise = [record.denoise_seconds for record in plain if record.denoise_seconds is not None]
@@ -60,7 +45,7 @@ def plain_cost(records: Sequence[VideoRecord]) -> Cost | None:
     rest = fmean(record.seconds for record in plain) - fmean(denoise)
     watts = _mean([record.avg_power_watts for record in plain])
     size = fmean(record.files[VIDEO].bytes if VIDEO in record.files else 0 for record in plain)
-    return Cost(fmean(denoise), rest, settings.get("steps"), watts, size)
+    return PlainCost(fmean(denoise), rest, settings.get("steps"), watts, size)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -68,7 +53,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def time_plain(job: Job) -> Cost:
+def time_plain(job: Job) -> PlainCost:
     """The cost of a plain video, from the second of two videos of at most 3 steps; the first has one-time costs."""
     from galaxydit.eval.jobs.maker import WARM_UP_STEPS, load
     from galaxydit.pipelines.generate import generate
@@ -82,10 +67,12 @@ def time_plain(job: Job) -> Cost:
     rest = video.end_to_end_seconds - video.denoise_seconds
     watts = None if video.joules is None else video.joules / video.end_to_end_seconds
     size = BYTES_PER_PIXEL[job.video] * video.frames.size / 3
-    return Cost(video.denoise_seconds * steps / timed, rest, steps, watts, size)
+    return PlainCost(video.denoise_seconds * steps / timed, rest, steps, watts, size)
 
 
-def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], plain: Cost | None) -> Iterator[Estimate]:
+def estimate(
+    job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], plain: PlainCost | None
+) -> Iterator[VariantEstimate]:
     """The estimate of each variant with units `left`; without a `plain` cost only of variants with records."""
     counts = Counter(unit.data["variant"]["name"] for unit in left)
     made = defaultdict(list)
@@ -98,11 +85,11 @@ def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], pla
             seconds = fmean(record.seconds for record in measured)
             joules = _mean([record.energy_per_video_joules for record in measured])
             size = fmean(sum(file.bytes for file in record.files.values()) for record in measured)
-            yield Estimate(variant.name, counts[variant.name], seconds, True, joules, size)
+            yield VariantEstimate(variant.name, counts[variant.name], seconds, True, joules, size)
         elif plain is not None:
             seconds = plain.denoise * denoise_share(variant, plain.steps) + plain.rest
             joules = plain.watts and plain.watts * seconds
-            yield Estimate(variant.name, counts[variant.name], seconds, False, joules, plain.size)
+            yield VariantEstimate(variant.name, counts[variant.name], seconds, False, joules, plain.size)
 
 
 def denoise_share(variant: Variant, steps: int | None) -> float:

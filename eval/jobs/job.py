@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, make_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Interval, Len
 from pydantic import AfterValidator, StringConstraints
@@ -11,11 +11,9 @@ from pydantic import AfterValidator, StringConstraints
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.eval.jobs.gates import Gates
 from galaxydit.eval.jobs.record import BASELINE
+from galaxydit.eval.methods.registry import load_method
 from galaxydit.pipelines.runs.unit import Unit, hash_of
 from galaxydit.pipelines.settings import DtypeName, Offload
-
-if TYPE_CHECKING:
-    from galaxydit.eval.compare.method import Method
 
 SETTINGS = ("steps", "guidance", "guidance_2", "flow_shift", "negative_prompt", "height", "width", "frames", "fps")
 RENAMED = {"guidance": "guidance_scale", "guidance_2": "guidance_scale_2", "frames": "num_frames"}
@@ -39,7 +37,7 @@ Seeds = Annotated[tuple[Seed, ...], Len(1), AfterValidator(_check_distinct)]
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to generate: "baseline", "galaxydit", "fewer-steps" or a name in `compared_methods`, with options."""
+    """A way to generate: "baseline", "galaxydit", "fewer-steps" or the slug of a compared method, with options."""
 
     name: str
     method: str
@@ -61,6 +59,8 @@ class Job:
         seeds: of every prompt; else sample j of prompt i has the seed `seed` + i * `samples` + j.
         metrics: None measures all that are installed and suit the video.
         video: encoding of the mp4 files; "lossless" keeps every RGB level.
+        comparison: compute fractions are of operations, only the first prompt's videos are kept, and calibrations start
+            from other seeds (`galaxydit compare`).
         baseline: whether `variants` begins with `PLAIN`.
         prompts: texts, or JSON objects (pipelines/inputs.py).
         calibration: other prompts, for methods that measure something before their first video.
@@ -86,6 +86,7 @@ class Job:
     baseline: bool = True
     metrics: Names | None = None
     video: Literal["h264", "lossless"] = "h264"
+    comparison: bool = False
     prompts: tuple[str, ...]
     variants: tuple[Variant, ...] = (PLAIN,)
     calibration: tuple[str, ...] = ()
@@ -105,6 +106,8 @@ class Job:
         shared = {name: getattr(self, name) for name in names} | {"calibration": hash_of(self.calibration)}
         if not self.baseline:  # because metrics with a reference are missing
             shared["baseline"] = False
+        if self.comparison:
+            shared["comparison"] = True
         variants = {variant.name: asdict(variant) for variant in self.variants}
         return tuple(
             Unit(
@@ -122,9 +125,10 @@ class Job:
         data = {name: getattr(self, name) for name in ("model", "revision", "dtype", "settings")}
         return Unit(f"calibration-{method}", {**data, "calibrates": method, "prompts": self.calibration})
 
-    def baseline_of(self, unit: Unit) -> Unit:
-        """The baseline's unit of the same prompt and seed."""
-        return Unit(f"{unit.group}-{BASELINE}", {**unit.data, "variant": asdict(PLAIN)}, unit.group)
+    def unit_of(self, unit: Unit, variant: Variant = PLAIN) -> Unit:
+        """The unit of the same prompt and seed in another variant, by default the baseline."""
+        name = f"{unit.data['prompt_index']:05d}-s{unit.data['seed']}-{variant.name}"
+        return Unit(name, {**unit.data, "variant": asdict(variant)}, unit.group)
 
     def seeds_of(self, prompt_index: int) -> tuple[int, ...]:
         """The seeds of one prompt: `seeds`, or `samples` consecutive ones that no other prompt has."""
@@ -149,22 +153,22 @@ class PluginOptions:
 OWN: dict[str, type] = {PLUGIN: PluginOptions, FEWER_STEPS: make_dataclass("FewerStepsOptions", [("steps", Count)])}
 
 
-def compared_methods() -> "dict[str, Method]":
-    """By the name that a job file uses, such as "uniform-skip-order-0"."""
-    from galaxydit.eval.compare.every_method import EVERY_METHOD
+def calibration_of(name: str) -> str | None:
+    """Name of the calibration that a method needs, that of the first method with the same one; None without one."""
+    if name in (BASELINE, *OWN):
+        return None
+    from galaxydit.eval.methods.method import METHODS
 
-    return {method.slug: method for method in EVERY_METHOD}
-
-
-def needs_calibration(name: str) -> bool:
-    return name not in (BASELINE, *OWN) and compared_methods()[name].calibrate is not None
+    method = load_method(name)
+    alike = (each.slug for each in METHODS.values() if each.calibrate is method.calibrate)
+    return None if method.calibrate is None else next(alike)
 
 
 def options_of(name: str) -> type:
     """A dataclass of a method's options, all required for a compared one. Raises GalaxyDiTError if not installed."""
     if name in OWN:
         return OWN[name]
-    method = compared_methods()[name]
+    method = load_method(name)
     if not method.is_available:
         raise refusal("method", name, f"an installed {method.needs}", "pip install 'galaxydit[bench]'")
     kinds: dict[str, Any] = {}

@@ -14,7 +14,6 @@ from pydantic import StringConstraints
 
 from galaxydit.calibration.prompt_files import read_lines
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
-from galaxydit.eval.compare.registry import METHOD_SOURCES, slug_of
 from galaxydit.eval.jobs.gates import LOST, WORST, Gates, check_names
 from galaxydit.eval.jobs.job import (
     FEWER_STEPS,
@@ -25,10 +24,11 @@ from galaxydit.eval.jobs.job import (
     Text,
     Texts,
     Variant,
-    needs_calibration,
+    calibration_of,
     options_of,
 )
 from galaxydit.eval.jobs.record import BASELINE
+from galaxydit.eval.methods.registry import declared, slug_of
 from galaxydit.eval.published.vbench import PACKAGE, vbench_prompts
 from galaxydit.pipelines.model_names import local_folder
 from galaxydit.request import Request
@@ -105,7 +105,7 @@ def job_of(data: dict[str, Any], folder: Path) -> Job:
         if variant.method == FEWER_STEPS and job.steps is not None and variant.options["steps"] > job.steps:
             expected = f"at most the baseline's steps={job.steps}"
             raise refusal(f"variants.{variant.name}.steps", variant.options["steps"], expected, "lower it")
-    needing = [variant.name for variant in variants if needs_calibration(variant.method)]
+    needing = [variant.name for variant in variants if calibration_of(variant.method)]
     if needing and not job.calibration:
         raise GalaxyDiTError(
             f"calibration is missing: variants.{needing[0]} measures something beforehand, on prompts that are not in "
@@ -213,7 +213,7 @@ def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:
         )
     options, files = dict(data), {}
     method = options.pop("method", name)
-    if method not in (known := [slug_of(listed) for listed in METHOD_SOURCES]):
+    if method not in (known := [slug_of(listed) for listed in declared()]):
         what = f"method={method!r}" if "method" in data else f"method is missing, and {name!r}"
         raise GalaxyDiTError(f"{place}.{what} is no method; {CURE}{did_you_mean(method, known)}")
     read = asdict(parse(options_of(method), options, place, CURE))

@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import TypeAdapter
 
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.pipelines.runs import Record
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.validation import parse
 
 BASELINE = "baseline"
@@ -21,35 +22,7 @@ DECODER_INPUT = "decoder_input.safetensors"  # of a baseline, see decoder_input.
 
 
 @dataclass(frozen=True)
-class VideoResult:
-    """The measurements of one video; defaults if its unit failed."""
-
-    __pydantic_config__ = ConfigDict(ser_json_inf_nan="strings")  # JSON has no infinities
-
-    frames_sha256: str | None = None  # by `hash_frames`
-    shape: tuple[int, int, int, int] | None = None  # (frames, height, width, 3)
-    settings: Mapping[str, Any] | None = None  # fields of `GenerationSettings`
-    denoise_seconds: float | None = None  # from the first transformer call to the end of the last scheduler step
-    end_to_end_seconds: float | None = None  # of the whole pipeline call
-    # by block evaluations (plugin), operations (`galaxydit compare`) or steps; None without baseline
-    compute_fraction: float | None = None
-    denoise_joules: float | None = None  # over all devices
-    energy_per_video_joules: float | None = None
-    avg_power_watts: float | None = None  # of the whole call
-    energy_note: str = ""  # other work whose joules count too, or a failed reading
-    load: float | None = None  # processes for each core, see `GeneratedVideo`
-    shared: bool = False  # other work on the device
-    report: Mapping[str, Any] | None = None  # of the plugin
-    metrics: Mapping[str, float] = field(default_factory=dict)  # may be infinite, and nan where undefined
-    skipped: Mapping[str, str] = field(default_factory=dict)  # reason by unsuitable metric
-    failures: Mapping[str, str] = field(default_factory=dict)  # error by metric, file or other by-product
-    versions: Mapping[str, str] = field(default_factory=dict)
-    device: str = ""
-    block_operations: float | None = None  # None for the plugin, and without compared methods
-
-
-@dataclass(frozen=True)
-class VideoRecord(VideoResult, Record):
+class VideoRecord(TrialResult, Record):
     """A record with the measurements as fields in place of `result`."""
 
     prompt: str = ""
@@ -68,12 +41,12 @@ class VideoRecord(VideoResult, Record):
         return self.prompt_index, self.seed
 
 
-def to_plain(result: VideoResult) -> Any:
+def to_plain(result: TrialResult) -> Any:
     """JSON data; infinities and nan become "Infinity", "-Infinity" and "NaN"."""
-    return json.loads(TypeAdapter(VideoResult).dump_json(result))
+    return json.loads(TypeAdapter(TrialResult).dump_json(result))
 
 
-def _check_nested(result: VideoResult, place: str) -> None:
+def _check_nested(result: TrialResult, place: str) -> None:
     """Raise GalaxyDiTError for wrong fields of the settings or the report's calls."""
     if result.settings is not None:
         parse(GenerationSettings, dict(result.settings), f"{place}.settings", CURE)
@@ -91,7 +64,7 @@ def video_record(record: Record, damage: str = "") -> VideoRecord:
     report = fields.pop("report", None)  # nine tenths of a record, so that parsing it would take most of the time
     if not isinstance(report, Mapping | None):
         raise refusal(f"{place}.report", report, "a valid dictionary", CURE)
-    result = replace(parse(VideoResult, fields, place, CURE), report=report)
+    result = replace(parse(TrialResult, fields, place, CURE), report=report)
     _check_nested(result, place)
     file, thumbnail = record.files.get(VIDEO), record.files.get(THUMBNAIL)
     return VideoRecord(

@@ -1,15 +1,19 @@
 """Open the store of a job, and make the units of the job that the store lacks."""
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from galaxydit.eval.jobs.job import Job, needs_calibration
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.jobs.job import Job, calibration_of
 from galaxydit.pipelines.inputs import hash_files
-from galaxydit.pipelines.runs import Executor, InProcess, Outcome, Progress, Store, Unit, results, run
+from galaxydit.pipelines.runs import Executor, InProcess, Outcome, Progress, Record, Store, Unit, results, run
 from galaxydit.validation import parse
+
+logger = logging.getLogger(__name__)
 
 KIND = "job"
 FILES = "files"  # hashes of the files that prompts name, beside the job in run.json
@@ -60,9 +64,9 @@ def read_hashes(store: Store) -> Mapping[str, str]:
 
 
 def calibration_units(job: Job) -> list[Unit]:
-    """A unit for each method that has to calibrate before its first video."""
-    methods = dict.fromkeys(variant.method for variant in job.variants if needs_calibration(variant.method))
-    return [job.calibration_unit(method) for method in methods]
+    """The units of the calibrations that methods need before their first video."""
+    names = dict.fromkeys(calibration_of(variant.method) for variant in job.variants)
+    return [job.calibration_unit(name) for name in names if name is not None]
 
 
 def run_job(
@@ -73,20 +77,61 @@ def run_job(
     progress: Progress | None = None,
     retry_failed: bool = False,
     verify: bool = False,
+    allow_mixed_versions: bool = False,
 ) -> Outcome:
     """Make all units that the store lacks; calibrations that failed are made again. Counts videos alone.
 
-    Raises GalaxyDiTError if the store is of another model, a variant is unsuitable or a calibration failed; OSError if
-    the disk is full. Arguments are those of `pipelines.runs.run`.
+    Raises GalaxyDiTError if the store is of another model, or of other versions unless `allow_mixed_versions`, if a
+    variant is unsuitable or a calibration failed; OSError if the disk is full. Other arguments are those of
+    `pipelines.runs.run`.
     """
     from galaxydit.eval.jobs.maker import VideoMaker  # loads torch, which a refused job need not wait for
 
+    units, calibrations = job.units(), calibration_units(job)
+    left, done = units_left(units, store, retry_failed=True)
+    if left:
+        refuse_mixed_versions(store, done, allow_mixed_versions)
     maker, executor = VideoMaker(job, store), executor or InProcess()
-    calibrations = calibration_units(job)
     if calibrations:
         run(calibrations, maker, store, executor, progress=progress, retry_failed=True, verify=verify)
         results(calibrations, store)  # raises if a calibration failed
-    return run(job.units(), maker, store, executor, progress=progress, retry_failed=retry_failed, verify=verify)
+    return run(units, maker, store, executor, progress=progress, retry_failed=retry_failed, verify=verify)
+
+
+def units_left(
+    units: Sequence[Unit], store: Store, *, retry_failed: bool = False, verify: bool = False
+) -> tuple[list[Unit], list[Record]]:
+    """The units that a run would make, and the sound records of the units that are done."""
+    kept, done = set(), []
+    for unit_id, record, damage in store.survey([unit.id for unit in units], wholly=verify):
+        if record is None or damage:
+            continue
+        if record.is_done:
+            done.append(record)
+        if record.is_done or not retry_failed:
+            kept.add(unit_id)
+    return [unit for unit in units if unit.id not in kept], done
+
+
+def refuse_mixed_versions(store: Store, done: Sequence[Record], allowed: bool) -> None:
+    """Raise GalaxyDiTError for records of videos of other packages or code than the present; warn where `allowed`."""
+    from galaxydit.pipelines.code_identity import code_identity
+    from galaxydit.pipelines.conditions import package_versions
+
+    now = {**package_versions(), "code": code_identity()}
+    found: dict[str, set[str]] = {name: set() for name in now}
+    for record in done:
+        before = {**record.result["versions"], "code": record.result.get("code")}
+        for name, version in now.items():
+            if before.get(name) != version:
+                found[name].add(before.get(name) or "unknown")
+    mixture = "; ".join(f"{name} {', '.join(sorted(old))} -> {now[name]}" for name, old in found.items() if old)
+    if not mixture:
+        return
+    if not allowed:
+        cure = "take a new --out, or pass --allow-mixed-versions"
+        raise GalaxyDiTError(f"{store.root} holds videos of other versions: {mixture}; {cure}")
+    logger.warning("%s mixes versions: %s", store.root, mixture)
 
 
 def _plan(store: Store, job: Job) -> tuple[Job, Mapping[str, Any] | None, Mapping[str, Any]]:

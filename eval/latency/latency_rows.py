@@ -14,11 +14,11 @@ from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
 
 KIND = "galaxydit latency"
 FORMAT = 1
-KEPT = ("method", "compiled", "syncs_per_step", "peak_bytes", "bytes_held", "note")  # of `Samples` in a row
+KEPT = ("method", "compiled", "syncs_per_step", "peak_bytes", "bytes_held", "note")  # of `LatencySamples` in a row
 
 
 @dataclass
-class Samples:
+class LatencySamples:
     """Measurements of one method so far; a trajectory is one run of all denoising steps."""
 
     method: str  # such as "plain"
@@ -43,10 +43,10 @@ def spread_of(values: Sequence[float]) -> dict[str, float] | None:
     return {"median": middle, "low": low, "high": high, "count": len(values)}
 
 
-def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
+def rows_from(samples: Sequence[LatencySamples]) -> list[dict[str, Any]]:
     """A row for each of the samples as JSON data; None where nothing was measured.
 
-    Beside fields of `Samples`:
+    Beside fields of `LatencySamples`:
         full_ms, reused_ms: `spread_of` steps, all branches together.
         probe_ms: that a decision takes: median reused step minus that of ", no proxy".
         denoise_seconds: median of trajectories.
@@ -57,7 +57,7 @@ def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
         energy_joules, avg_power_watts: of a trajectory.
     """
     by_name = {(sample.method, sample.compiled): sample for sample in samples}
-    unmeasured = Samples("", False)
+    unmeasured = LatencySamples("", False)
     disturbed = {compiled: _disturbance([s for s in samples if s.compiled == compiled]) for compiled in (False, True)}
     rows = []
     for sample in samples:
@@ -84,7 +84,7 @@ def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
     return rows
 
 
-def _disturbance(samples: Sequence[Samples]) -> str:
+def _disturbance(samples: Sequence[LatencySamples]) -> str:
     whole = next((sample.blocks for sample in samples if sample.method == "plain"), 0)
     timed = []
     for each in samples:

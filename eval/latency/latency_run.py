@@ -19,7 +19,7 @@ import torch
 from galaxydit import __version__
 from galaxydit.eval.cost.cost_rows import predicted_denoising
 from galaxydit.eval.latency.device_clock import THREAD_TIME, clock_name, product_name
-from galaxydit.eval.latency.latency_rows import FORMAT, KIND, Samples, rows_from
+from galaxydit.eval.latency.latency_rows import FORMAT, KIND, LatencySamples, rows_from
 from galaxydit.eval.latency.latency_settings import (
     INSTALLED,
     PRESETS,
@@ -55,7 +55,7 @@ class LatencyRun:
         self.forced = evenly_forced(settings.steps, settings.fraction)
         names = dict.fromkeys(settings.methods or INSTALLED)
         modes = MODES[settings.mode or ("both" if on_gpu else "eager")]
-        self.samples = [Samples(name, compiled) for name in names for compiled in modes]
+        self.samples = [LatencySamples(name, compiled) for name in names for compiled in modes]
         self._trajectory = cache(self._build)
 
     def measure(self, out: Path, on_turn: Callable[[int, int], None] = lambda done, turns: None) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class LatencyRun:
             on_turn(done, len(turns))
         return self._write(out, finished=True)
 
-    def _run(self, sample: Samples) -> None:
+    def _run(self, sample: LatencySamples) -> None:
         trajectory = self._trajectory(sample.method, sample.compiled)
         full = trajectory.forced.full
         if not sample.blocks:

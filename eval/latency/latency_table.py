@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from galaxydit.eval.cost.cost_rows import MEASURED, PREDICTED, Columns
-from galaxydit.eval.markdown import table
 from galaxydit.pipelines.disturbance import marked
+from galaxydit.pipelines.table import Table
 
 COLUMNS: Columns = {
     "full ms": ("full_ms", 1, "{:.2f}"),
@@ -28,7 +28,7 @@ LEFT_OUT = ("probe ms", "syncs / step", "speedup x fraction", "held MiB", "mean 
 def markdown(data: dict[str, Any]) -> str:
     """Caption and table of a run, with quartiles."""
     columns = columns_of(data["rows"], quartiles=True)
-    return f"{caption(data)}\n\n{table(list(columns), zip(*columns.values(), strict=True), labels=('method',))}"
+    return f"{caption(data)}\n\n{Table(list(columns), [*zip(*columns.values(), strict=True)]).markdown()}"
 
 
 def caption(data: dict[str, Any]) -> str:

@@ -15,9 +15,9 @@ from diffusers import FlowMatchEulerDiscreteScheduler
 
 from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
 from galaxydit.acceleration import Acceleration
-from galaxydit.eval.compare.method import Attached
-from galaxydit.eval.compare.methods import first_block_cache, sea_cache
 from galaxydit.eval.latency.latency_settings import ForcedSteps
+from galaxydit.eval.methods import first_block_cache, sea_cache
+from galaxydit.pipelines.trial import Attached
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.identity import CallIdentity
 
@@ -55,7 +55,7 @@ def _galaxydit(reuse: Any, *, proxy: bool) -> Attach:
 
 def _sea_cache(pipe: Any, forced: ForcedSteps) -> AbstractContextManager[Attached]:
     setting = {"threshold": SEA_NO_CHANGE, "max_consecutive_cached": 0, "cache_end_steps": 0}
-    return sea_cache.METHODS[0].attach(pipe, setting, None)
+    return sea_cache.attach(pipe, setting, None)
 
 
 @contextmanager
@@ -83,7 +83,7 @@ METHODS: dict[str, Attach] = {
     "galaxydit residual": _galaxydit("residual", proxy=True),
     "galaxydit output, no proxy": _galaxydit("output", proxy=False),
     "galaxydit residual, no proxy": _galaxydit("residual", proxy=False),
-    "FirstBlockCache": lambda pipe, forced: first_block_cache.METHOD.attach(pipe, {"threshold": NO_CHANGE}, None),
+    "FirstBlockCache": lambda pipe, forced: first_block_cache.attach(pipe, {"threshold": NO_CHANGE}, None),
     "SeaCache": _sea_cache,
     "cache-dit": _cache_dit,
 }

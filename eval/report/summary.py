@@ -18,7 +18,7 @@ Baselines = Mapping[tuple[int, int], VideoRecord]
 
 
 @dataclass(frozen=True)
-class Figure:
+class MeasuredFigure:
     """A measured quantity, which reports show as a column."""
 
     key: str  # such as "denoise_speedup" or "psnr"
@@ -30,16 +30,16 @@ class Figure:
 
 SPEEDUPS = {"denoise_speedup": "denoise_seconds", "end_to_end_speedup": "end_to_end_seconds"}
 COST_FIGURES = (
-    Figure("denoise_speedup", "denoise speedup", "x", 2, higher_is_better=True),
-    Figure("end_to_end_speedup", "end-to-end speedup", "x", 2, higher_is_better=True),
-    Figure("denoise_seconds", "denoising", "s", 2, higher_is_better=False),
-    Figure("end_to_end_seconds", "end to end", "s", 2, higher_is_better=False),
-    Figure("compute_fraction", "compute fraction", "%", 0, higher_is_better=False),
+    MeasuredFigure("denoise_speedup", "denoise speedup", "x", 2, higher_is_better=True),
+    MeasuredFigure("end_to_end_speedup", "end-to-end speedup", "x", 2, higher_is_better=True),
+    MeasuredFigure("denoise_seconds", "denoising", "s", 2, higher_is_better=False),
+    MeasuredFigure("end_to_end_seconds", "end to end", "s", 2, higher_is_better=False),
+    MeasuredFigure("compute_fraction", "compute fraction", "%", 0, higher_is_better=False),
 )
 
 
 @dataclass(frozen=True)
-class Estimate:
+class FigureEstimate:
     """One figure over the finished units of one variant."""
 
     mean: float  # of a speedup: quotient of the seconds summed over the prompts and seeds that both have
@@ -56,10 +56,10 @@ class VariantSummary:
     done: int
     failed: int
     missing: int
-    estimates: Mapping[str, Estimate]
+    estimates: Mapping[str, FigureEstimate]
 
 
-def figures_of(records: Sequence[VideoRecord]) -> tuple[Figure, ...]:
+def figures_of(records: Sequence[VideoRecord]) -> tuple[MeasuredFigure, ...]:
     """`COST_FIGURES`, then the metrics that any of these records has. Raises GalaxyDiTError for an unknown metric."""
     names = {name for record in records for name in record.metrics}
     if unknown := names - METRICS.keys():
@@ -69,12 +69,12 @@ def figures_of(records: Sequence[VideoRecord]) -> tuple[Figure, ...]:
         if metric.name in names:
             # Two digits suit decibels and ranges up to 100, four suit [0, 1].
             digits = 2 if metric.unit or 10 < metric.high < math.inf else 4
-            figures.append(Figure(metric.name, metric.title, metric.unit, digits, metric.higher_is_better))
+            figures.append(MeasuredFigure(metric.name, metric.title, metric.unit, digits, metric.higher_is_better))
     return tuple(figures)
 
 
 def failure_lines(failures: Sequence[Mapping[str, str]]) -> list[str]:
-    """A sentence for each by-product, such as a metric, that raised, from `VideoResult.failures` of each video."""
+    """A sentence for each by-product, such as a metric, that raised, from `TrialResult.failures` of each video."""
     counts = Counter(name for each in failures for name in each)
     reasons = {name: why for each in failures for name, why in each.items()}
     return [f"{name} failed for {count} videos: {reasons[name]}" for name, count in counts.items()]
@@ -96,7 +96,7 @@ def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, fl
 
 
 def summarise(
-    variant: str, records: Sequence[VideoRecord], baselines: Baselines, figures: Sequence[Figure], units: int
+    variant: str, records: Sequence[VideoRecord], baselines: Baselines, figures: Sequence[MeasuredFigure], units: int
 ) -> VariantSummary:
     """The summary of a variant with `units` in the job; means leave out failed and missing ones."""
     made = [record for record in records if record.variant == variant]
@@ -107,7 +107,7 @@ def summarise(
     return VariantSummary(variant, len(done), len(made) - len(done), units - len(made), estimates)
 
 
-def _estimate(figure: Figure, done: Sequence[VideoRecord], baselines: Baselines) -> Estimate | None:
+def _estimate(figure: MeasuredFigure, done: Sequence[VideoRecord], baselines: Baselines) -> FigureEstimate | None:
     """The estimate of a figure, None without values: a quotient of sums by prompt, for the interval."""
     sums: dict[int, Any] = defaultdict(lambda: np.zeros(2))
     values, seconds = [], SPEEDUPS.get(figure.key)
@@ -123,4 +123,4 @@ def _estimate(figure: Figure, done: Sequence[VideoRecord], baselines: Baselines)
     numerators, denominators = np.array(list(sums.values())).T
     low, high = interval(numerators, denominators)
     worst = min(values) if figure.higher_is_better else max(values)
-    return Estimate(float(numerators.sum() / denominators.sum()), worst, low, high)
+    return FigureEstimate(float(numerators.sum() / denominators.sum()), worst, low, high)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from galaxydit.eval.jobs.gates import LOST, TOTAL, VBENCH, WORST, Gates
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.report.read_run import Run
-from galaxydit.eval.report.summary import SPEEDUPS, Figure, figures_of, summarise, values_of
+from galaxydit.eval.report.summary import SPEEDUPS, MeasuredFigure, figures_of, summarise, values_of
 from galaxydit.eval.vbench.results import read_results, results_path
 
 WORST_SHOWN = 5
@@ -68,7 +68,7 @@ def check_run(run: Run, gates: Gates) -> list[Verdict]:
     return verdicts
 
 
-def _worst(run: Run, variant: str, figure: Figure) -> list[WorstVideo]:
+def _worst(run: Run, variant: str, figure: MeasuredFigure) -> list[WorstVideo]:
     videos = [
         WorstVideo(record, value)
         for record in run.records

@@ -1,7 +1,4 @@
-"""The job of a validation: the plain pipeline, controls that need no plugin, and the plugin.
-
-A run is here one way to generate the videos of all prompts, a variant of the job.
-"""
+"""The job of a validation: the plain pipeline, controls that need no plugin, and the plugin."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -36,16 +33,10 @@ def checkpoint_of(model: str) -> Checkpoint | None:
 
 
 def validation_job(keys: dict[str, Any], prompts: tuple[str, ...], runs: tuple[str, ...] = tuple(RUNS)) -> Job:
-    """The job of a validation with these prompts.
+    """The job with these prompts and `runs`, names in `RUNS`; metrics are PSNR, SSIM and, with its weights, LPIPS.
 
-    Metrics are PSNR, SSIM and, if its weights are there, LPIPS.
-
-    Args:
-        keys: keys and values of a job file, with at least "model". "steps" is optional for wan-tiny and for the
-            published models, which are those of `CHECKPOINTS` by name or hub id: they have recommended steps.
-        runs: names in `RUNS`, the runs beside the plain run.
-
-    Raises GalaxyDiTError for an unknown run, and if "steps" is needed and missing.
+    `keys` are those of a job file, at least "model". Raises GalaxyDiTError for an unknown run, and without "steps" for
+    a model that has no recommended steps.
     """
     from galaxydit.eval.metrics import METRICS
 
@@ -64,7 +55,7 @@ def validation_job(keys: dict[str, Any], prompts: tuple[str, ...], runs: tuple[s
 
 
 def _variants(steps: int) -> dict[str, dict[str, Any]]:
-    from galaxydit.eval.compare.methods import step_list
+    from galaxydit.eval.methods import step_list
 
     return {
         "repeated-plain-run": {"steps": steps},

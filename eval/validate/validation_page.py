@@ -1,8 +1,4 @@
-"""The results of a validation as JSON data, and as a Markdown page for a GitHub issue.
-
-A way to generate is the plain pipeline or one of `RUNS`; the data and the page call it a run. A `Run` is the folder of
-results of the whole validation.
-"""
+"""The results of a validation as JSON data, and as a Markdown page for a GitHub issue."""
 
 import json
 from collections.abc import Iterator
@@ -14,14 +10,13 @@ from huggingface_hub import try_to_load_from_cache
 
 from galaxydit.calibration.bootstrap import interval
 from galaxydit.calibration.published import load_published
-from galaxydit.eval.compare.markdown import number
 from galaxydit.eval.jobs.record import BASELINE
-from galaxydit.eval.markdown import table
 from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import SPEEDUPS, failure_lines, figures_of, summarise
 from galaxydit.eval.validate.validation_job import RUNS, checkpoint_of
 from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.model_names import INDEX
+from galaxydit.pipelines.table import Table, number
 
 AT_2X = "galaxydit-2x"
 COMPARED = ("half-the-steps", "plain-at-2x-levels", "published-list", "galaxydit-proxy-2x")
@@ -46,19 +41,13 @@ COLUMNS = {  # heading: figure, field of its estimate, format
 
 
 def validation_data(run: Run) -> dict[str, Any]:
-    """The page as JSON data, from the validation as `read_run` returns it; its folder must be on this machine.
+    """The page as JSON data: "conditions", "runs", "differences", "disturbance" and "videos".
 
-    Keys:
-        "conditions": "model", "weights", "dtype", "device", "versions", "settings" and "first_seed".
-        "runs": for each way to generate "run" (its name), "what" (its description), "done" and "failed" (numbers of
-            videos), and "figures": by name, such as "psnr" or "denoise_speedup", a mapping with "mean", "worst", "low"
-            and "high" (95 % interval of the mean); the energy, "energy_per_video_joules", has only "mean".
-        "differences": for each of `COMPARED` with a prompt that is done in both, the PSNR of "galaxydit-2x" minus its
-            PSNR: a mapping with "run" and "minus" (both names), "psnr" (mean difference over the prompts of both, dB),
-            "low" and "high" (its 95 % interval) and "prompts" (their number).
-        "disturbance": why the seconds must not be compared; empty if nothing shows that.
-        "videos": for each video, done or failed, the fields `VIDEO_FIELDS` of its `VideoRecord`: its unit, prompt,
-            seed, variant (the way to generate) and status, with measurements and SHA-256 of the frames.
+    "runs": for each way to generate "run", "what", "done", "failed" and "figures": by name "mean", "worst", "low" and
+        "high" (95 % interval), joules as a mean.
+    "differences": PSNR of "galaxydit-2x" minus that of each of `COMPARED` over the prompts of both, dB, with its
+        interval.
+    "videos": the fields `VIDEO_FIELDS` of each record.
     """
     plain = next(iter(run.baselines.values()), run.records[0])
     bound = json.loads((Path(run.store.root) / "model.json").read_text(encoding="utf-8"))
@@ -81,10 +70,9 @@ def validation_data(run: Run) -> dict[str, Any]:
 
 
 def _identity(run: Run) -> dict[str, str | None]:
-    """The model's "name", "hub_id", "revision" and "commit"; all but the name are None for a model not from the hub.
+    """The model's "name", "hub_id", "revision" and "commit", None where unknown.
 
-    "commit" is also None if the hub's cache lacks the model. For a local folder the name is the last part of its path,
-    so that no path of a machine is published.
+    Of a local folder the name is the last part of its path, so that no path of a machine is published.
     """
     given, checkpoint = run.job.model, checkpoint_of(run.job.model)
     if checkpoint is None and ("/" not in given or Path(given).is_dir()):
@@ -106,12 +94,7 @@ def _figures(run: Run, name: str) -> dict[str, Any]:
 
 
 def _difference(run: Run, other: str) -> Iterator[dict[str, Any]]:
-    """Yield the PSNR of the plugin at 2x minus that of the way to generate named `other`, over the prompts of both.
-
-    `run` is the validation. Keys: "run" ("galaxydit-2x") and "minus" (`other`), "psnr" (mean difference, dB), "low" and
-    "high" (its 95 % interval; None for fewer than two prompts) and "prompts" (their number). Yields nothing if no
-    prompt is done in both.
-    """
+    """The PSNR of the plugin at 2x minus that of `other` over the prompts of both; nothing without any."""
     done = [record for record in run.records if record.is_done]
     ours, theirs = (
         {record.pair: record.metrics["psnr"] for record in done if record.variant == name and "psnr" in record.metrics}
@@ -123,7 +106,6 @@ def _difference(run: Run, other: str) -> Iterator[dict[str, Any]]:
 
 
 def markdown(data: dict[str, Any]) -> str:
-    """The page from `validation_data`: conditions, a table of the ways to generate, differences in PSNR, and notes."""
     heading = f"## `galaxydit validate` on {data['conditions']['model']['name']}"
     shown = {
         name: column for name, column in COLUMNS.items() if any(column[0] in row["figures"] for row in data["runs"])
@@ -136,13 +118,13 @@ def markdown(data: dict[str, Any]) -> str:
         ]
         for row in data["runs"]
     ]
-    runs = table(["run", "what it is", *shown], rows, labels=("run", "what it is"))
+    runs = Table(["run", "what it is", *shown], rows, 2).markdown()
     pairs = [
         [f"`{each['run']}` - `{each['minus']}`", *(number(each[name], "+.2f") for name in ("psnr", "low", "high"))]
         for each in data["differences"]
     ]
     label = "PSNR over the same prompts"
-    differences = [table([label, "dB", "95 % low", "high"], pairs, labels=(label,))] if pairs else []
+    differences = [Table([label, "dB", "95 % low", "high"], pairs).markdown()] if pairs else []
     return "\n\n".join([heading, _conditions(data), runs, *differences, *_notes(data)]) + "\n"
 
 
@@ -162,7 +144,7 @@ def _conditions(data: dict[str, Any]) -> str:
         "settings": ", ".join(f"{name} {settings[name]:g}" for name in names if settings.get(name) is not None),
         "prompts": f"{len({video['prompt'] for video in data['videos']})}, seeds from {conditions['first_seed']}",
     }
-    return table(["", ""], list(facts.items()), labels=("",))
+    return Table(["", ""], list(facts.items()), 2).markdown()
 
 
 def _notes(data: dict[str, Any]) -> Iterator[str]:

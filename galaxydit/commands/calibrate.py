@@ -1,17 +1,19 @@
 """`galaxydit calibrate`: measure the profile of a model, a JSON file of measurements and of the steps to compute."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from galaxydit.calibration.budget import read_budget
 from galaxydit.calibration.prompt_files import PROMPTS, split_prompts
 from galaxydit.commands import options
 from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts
 from galaxydit.commands.checks import check_output_file, check_output_folder, check_prompt_inputs
-from galaxydit.commands.console import messages, resumable, say, show, show_json, table_of, working
+from galaxydit.commands.console import messages, resumable, say, show, show_json, working
+from galaxydit.pipelines.table import Table
 
 LARGEST_SEED = 2**63  # leaves room for the seeds of all samples, which are counted from this one
 
@@ -110,15 +112,14 @@ def calibrate(
         f"rests on {profile.basis}",
         profile.evidence.reason,
         calibration.chosen_order,
-        *map(build_table, tables),
+        *map(calibration_table, tables),
         *written,
     )
 
 
-def build_table(rows: list[dict[str, str]]) -> Table:
-    """A terminal table of cells by heading, the first the row's name, without columns of the HTML report alone."""
+def calibration_table(rows: list[dict[str, str]]) -> RichTable:
+    """A terminal table of cells by heading, without columns of the HTML report alone."""
     from galaxydit.calibration.tables import PAGE_ONLY
 
-    shown = [{heading: cell for heading, cell in row.items() if heading not in PAGE_ONLY} for row in rows]
-    label, *numbers = (heading.replace(" ", "\n") for heading in shown[0])
-    return table_of((row.values() for row in shown), [label], numbers)
+    table = Table.of(rows, PAGE_ONLY)
+    return replace(table, headings=[heading.replace(" ", "\n") for heading in table.headings]).terminal()

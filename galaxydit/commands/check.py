@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from galaxydit.commands.console import show, show_json, table_of
+from galaxydit.commands.console import show, show_json
 from galaxydit.commands.options import AsJson, RunPath
+from galaxydit.pipelines.table import Table
 
 if TYPE_CHECKING:
     from galaxydit.eval.report.read_run import Run
@@ -89,8 +90,8 @@ def _show(run: "Run", verdicts: "list[Verdict]") -> None:
     from galaxydit.eval.jobs.gates import WORST
 
     ordered = sorted(verdicts, key=lambda verdict: verdict.holds)
-    rows = ((each.variant, each.name, _number(each.value), _limit(each), _word(each)) for each in ordered)
-    show(table_of(rows, ("variant", "gate"), ("value", "limit", "")))
+    rows = [(each.variant, each.name, _number(each.value), _limit(each), _word(each)) for each in ordered]
+    show(Table(("variant", "gate", "value", "limit", ""), rows, 2))
     shown = set()
     for each in ordered:
         place = each.variant, each.name.removeprefix(WORST)

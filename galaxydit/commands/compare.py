@@ -10,22 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from galaxydit.commands import options
 from galaxydit.commands.captions import Prompts, calibration_prompts, read_or_draw_prompts
 from galaxydit.commands.checks import check_output_folder, check_prompt_inputs
-from galaxydit.commands.console import messages, resumable, say, show, show_json, table_of, working
+from galaxydit.commands.console import messages, resumable, say, show, show_json, working
+from galaxydit.commands.jobs import job_keys
 from galaxydit.errors import refusal
 from galaxydit.eval.compare.plan import ComparisonPlan
-from galaxydit.eval.compare.registry import METHOD_SOURCES, NEEDS, check_methods, is_installed
+from galaxydit.eval.methods.registry import declared, is_installed, load_method, names_of
+from galaxydit.pipelines.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from galaxydit.eval.compare.comparison import Comparison
-    from galaxydit.eval.compare.method import Method
+    from galaxydit.eval.compare.compare_job import Comparison
+    from galaxydit.eval.methods.method import Method
 
 
 def compare(
@@ -44,20 +46,21 @@ def compare(
     tune_prompts: Annotated[int, typer.Option(min=1, help="How many of the --calibration prompts to tune on.")] = 8,
     sizes: options.Sizes,
     list_methods: Annotated[bool, typer.Option("--list", help="Only show the methods.")] = False,
+    allow_mixed_versions: options.MixedVersions = False,
     as_json: options.AsJson = False,
     cluster: options.RayOptions,
 ) -> None:
     """Compare methods at equal compute. The same command resumes an interrupted comparison.
 
-    With several --profile, each method that follows a profile is compared once with each of them.
+    With several --profile, each method that follows a profile is compared once with each of them. `galaxydit eval`
+    reports, exports and checks the scored videos as those of any run.
     """
     if list_methods:
         _list_methods(as_json)
         return
-    names = [name.strip() for name in methods.split(",") if name.strip()]
-    check_methods(names)
+    names = names_of([name.strip() for name in methods.split(",") if name.strip()])
     for path in profile or ():
-        options.Request(profile=str(path))  # raises for a profile that does not exist
+        options.RequestOptions(profile=str(path))  # raises for a profile that does not exist
     wanted, noise = _numbers(speedups, "--speedups", float), _numbers(seeds, "--seeds", int)
     if not 0 <= min(noise) <= max(noise) <= options.LARGEST_SEED:
         raise refusal("--seeds", seeds, "whole numbers from 0 to 2**64 - 1", "pass for example 0")
@@ -68,36 +71,37 @@ def compare(
     with working("loading the methods"):
         import diffusers
 
-        from galaxydit.eval.compare.bench import KIND, Bench
-        from galaxydit.eval.compare.comparison import run_comparison
-        from galaxydit.eval.compare.every_method import choose_methods, with_profiles
+        from galaxydit.eval.compare.compare_job import CompareJob
+        from galaxydit.eval.compare.contender import contenders_of
         from galaxydit.eval.compare.markdown import markdown
         from galaxydit.eval.compare.pareto_plot import plot_pareto
         from galaxydit.eval.compare.side_by_side import save_videos
-        from galaxydit.pipelines.runs import LiveProgress, Store
+        from galaxydit.eval.jobs.job import EXAMPLE_STEPS
+        from galaxydit.eval.jobs.jobfile import job_of
+        from galaxydit.pipelines.runs import LiveProgress
         from galaxydit.profiles.registry import load_profile
 
         for path in profile or ():
             load_profile(path)  # raises for a damaged profile, before anything is generated
+        chosen = [load_method(name) for name in names]
 
-    chosen = with_profiles(choose_methods(names), tuple(profile or ()))
-    Store(out).create(KIND, {})
+    job = job_of(job_keys(source, sizes) | {"prompts": {"texts": list(plan.prompts)}}, Path())
     diffusers.logging.set_verbosity_error()  # some caches warn at every generation that they are experimental
-    with working(f"loading {source.model}"):
-        pipe, load = cluster.load(source)
-    settings = sizes.settings_for(pipe)
-    if settings.steps is not None:  # else the comparison refuses it
-        say(_cost(chosen, plan, settings.steps))
+    say(_cost(chosen, plan, sizes.steps or EXAMPLE_STEPS))
     progress = LiveProgress(messages())
     with resumable(progress.how_far), progress, cluster.executor() as executor:
-        comparison = run_comparison(pipe, chosen, plan, settings, out, progress, executor, load)
+        contenders = contenders_of(chosen, tuple(profile or ()))
+        comparing = CompareJob(
+            job, contenders, plan, out, progress, executor, allow_mixed_versions=allow_mixed_versions
+        )
+        comparison = comparing.run()
     (out / "table.md").write_text(markdown(comparison), encoding="utf-8")
     plot_pareto(comparison, out / "pareto.png")
-    videos = save_videos(comparison, Bench(pipe, settings, out, chosen), out)
+    videos = save_videos(comparison, out)
     if as_json:
         show_json(out / "results.json")
         return
-    show(*(build_table(comparison, speedup) for speedup in plan.speedups))
+    show(*(scores_table(comparison, speedup) for speedup in plan.speedups))
     for name, reason in comparison.failed.items():
         say(f"left out: {name}: {reason}", "yellow")
     show(out / "results.json", out / "table.md", out / "pareto.png", *videos)
@@ -111,14 +115,16 @@ def _cost(methods: "Sequence[Method]", plan: ComparisonPlan, steps: int) -> str:
     """
     candidates = sum(len(method.settings(steps)) for method in methods if method.tuned)
     tuning = round(candidates * (1 + 0.4 * (plan.tuned - 1)))
-    scoring = len(methods) * (len(plan.speedups) + 1) * len(plan.cases)
+    scoring = len(methods) * (len(plan.speedups) + 1) * len(plan.prompts) * len(plan.seeds)
     fewer = "fewer --prompts, --speedups, --methods or --tune-prompts take less"
     return f"up to {tuning} generations to tune and {scoring} to score, unless they are stored; {fewer}"
 
 
 def _list_methods(as_json: bool) -> None:
-    missing = {name: module for name, module in NEEDS.items() if not is_installed(module)}
-    rows = [{"name": name, "source": source, "missing": missing.get(name)} for name, source in METHOD_SOURCES.items()]
+    rows = [
+        {"name": each.name, "source": each.source, "missing": None if is_installed(each.needs) else each.needs}
+        for each in declared().values()
+    ]
     if as_json:
         show_json(rows)
         return
@@ -136,7 +142,7 @@ def _numbers(text: str, option: str, kind: type) -> tuple[Any, ...]:
     return values
 
 
-def build_table(comparison: "Comparison", speedup: float) -> Table:
+def scores_table(comparison: "Comparison", speedup: float) -> RichTable:
     """The scores of the methods at one speedup, best first; the caption names the methods that do not reach it."""
     from galaxydit.eval.compare.markdown import scores, settings_of
 
@@ -145,4 +151,5 @@ def build_table(comparison: "Comparison", speedup: float) -> Table:
     rows = [(result.method, *scores(result)) for result in shown if result.psnr is not None]
     missed = [f"{result.method} (nearest: {settings_of(result)})" for result in shown if result.psnr is None]
     caption = Text(f"out of reach: {', '.join(missed)}") if missed else None
-    return table_of(rows, [f"at {speedup:g}x by compute"], headings, caption=caption, caption_justify="left")
+    table = Table((f"at {speedup:g}x by compute", *headings), rows)
+    return table.terminal(caption=caption, caption_justify="left")

@@ -5,14 +5,13 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.progress import (
     BarColumn,
@@ -23,12 +22,11 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
-from rich.table import Column, Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from galaxydit.eval.markdown import digits
-from galaxydit.pipelines.disturbance import DISTURBED
 from galaxydit.pipelines.interrupts import heeding_interrupts
+from galaxydit.pipelines.table import Table, digits
 from galaxydit.pipelines.terminal import printable
 
 
@@ -46,7 +44,9 @@ def say(text: str, style: str | None = None) -> None:
 def show(*lines: object) -> None:
     """Print each argument to stdout in lines of its own: tables as rich lays them out, all else as it is."""
     for line in lines:
-        if isinstance(line, Table | Group):
+        if isinstance(line, Table):
+            Console().print(line.terminal())
+        elif isinstance(line, RichTable | Group):
             Console().print(line)
         else:
             Console().print(printable(line), markup=False, highlight=False, soft_wrap=True)
@@ -56,18 +56,6 @@ def show_json(data: Any) -> None:
     """Print JSON to stdout: `data` itself, or the content of the JSON file if `data` is a `Path`."""
     content = json.loads(data.read_text(encoding="utf-8")) if isinstance(data, Path) else data
     sys.stdout.write(json.dumps(content, indent=2) + "\n")  # rich would colour it where FORCE_COLOR is set
-
-
-def table_of(rows: Iterable[Iterable[str]], labels: Iterable[str], numbers: Iterable[str], **options: Any) -> Table:
-    """A table under the headings `labels`, the last of which may wrap, and right-aligned `numbers`."""
-    *unfolded, last = labels
-    columns = [*(Column(heading, no_wrap=True) for heading in unfolded), Column(last, overflow="fold")]
-    columns += [Column(heading, justify="right", no_wrap=True) for heading in numbers]
-    table = Table(*columns, box=SIMPLE_HEAD, padding=(0, 0, 0, 1), **options)
-    for row in rows:
-        # Two lines keep the columns of disturbed seconds narrow.
-        table.add_row(*(Text(printable(cell).replace(DISTURBED, f",\n{DISTURBED[2:]}")) for cell in row))
-    return table
 
 
 def amounts(

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from galaxydit.commands.captions import WITH_CAPTIONS, warn_of_unknown_words
 from galaxydit.commands.checks import check_output_folder
-from galaxydit.commands.console import say, show, show_json, table_of, working
-from galaxydit.commands.options import AsJson, ModelOptions, Request, Seed
+from galaxydit.commands.console import say, show, show_json, working
+from galaxydit.commands.options import AsJson, ModelOptions, RequestOptions, Seed
+from galaxydit.pipelines.table import Table
 
 if TYPE_CHECKING:
     from galaxydit.eval.demo import DemoResult
@@ -25,7 +26,7 @@ def demo(
     prompt: Annotated[str | None, typer.Option(help="A caption; by default one that training never showed.")] = None,
     prompts: Annotated[int, typer.Option(min=1, help="How many unseen captions to run; the seed draws them.")] = 1,
     seed: Seed = 0,
-    request: Request,
+    request: RequestOptions,
     as_json: AsJson = False,
 ) -> None:
     """Generate a video three ways on the embedded model: plain, accelerated, and with half the steps."""
@@ -53,28 +54,27 @@ def demo(
         return
     if isinstance(meter, str):
         say(f"no joules are measured: {meter}")
-    samples = result.plain.samples
-    shown = samples[0].prompt if len(samples) == 1 else f"means over {len(samples)} unseen prompts"
+    shown = result.cases[0][0] if len(texts) == 1 else f"means over {len(texts)} unseen prompts"
     show(f"{WITH_CAPTIONS} on {pipe.device}: {shown}")
     report = replace(result.reports[0], plain_seconds=None) if result.disturbance else result.reports[0]
-    show(build_table(result), *(["the first prompt:"] if len(samples) > 1 else []), report, *result.files)
+    show(demo_table(result), *(["the first prompt:"] if len(texts) > 1 else []), report, *result.files)
 
 
-def build_table(result: "DemoResult") -> Table:
+def demo_table(result: "DemoResult") -> RichTable:
     """One row for each way to generate (plain, accelerated, half the steps), with means over the prompts."""
     from galaxydit.pipelines.disturbance import marked
 
     headings = ["denoise\nseconds", "\nspeedup", "end to end\nseconds", "\nspeedup", "\ncompute", "PSNR\ndB", "\nSSIM"]
-    has_joules = result.plain.mean("energy_per_video_joules") is not None
+    has_joules = result.mean("plain", "energy_per_video_joules") is not None
     headings += ["end to end\njoules"] if has_joules else []
     rows = []
-    for variant in result.variants:
-        row = [variant.name]
+    for name in result.ways:
+        row = [name]
         for seconds in ("denoise_seconds", "end_to_end_seconds"):
-            speedup = f"{variant.speedup(result.plain, seconds):.2f}x"
-            row += [f"{variant.mean(seconds):.2f}", marked(speedup, result.disturbance)]
-        psnr, ssim = variant.mean("psnr"), variant.mean("ssim")
-        row += [f"{variant.mean('compute_fraction'):.0%}", "" if psnr is None else f"{psnr:.2f}"]
+            speedup = f"{result.speedup(name, seconds):.2f}x"
+            row += [f"{result.mean(name, seconds):.2f}", marked(speedup, result.disturbance)]
+        psnr, ssim = result.mean(name, "psnr"), result.mean(name, "ssim")
+        row += [f"{result.mean(name, 'compute_fraction'):.0%}", "" if psnr is None else f"{psnr:.2f}"]
         row.append("" if ssim is None else f"{ssim:.3f}")
-        rows.append([*row, f"{variant.mean('energy_per_video_joules') or 0:,.0f}"] if has_joules else row)
-    return table_of(rows, [""], headings, collapse_padding=True)
+        rows.append([*row, f"{result.mean(name, 'energy_per_video_joules') or 0:,.0f}"] if has_joules else row)
+    return Table(("", *headings), rows).terminal(collapse_padding=True)

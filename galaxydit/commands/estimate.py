@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from galaxydit.commands.console import amounts, show, show_json, table_of
+from galaxydit.commands.console import amounts, show, show_json
 from galaxydit.commands.options import AsJson
+from galaxydit.pipelines.table import Table
 from galaxydit.request import Request
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def estimate(
     if as_json:
         show_json(made.to_dict())
         return
-    show(headline(made), build_table(made), *conclusions(made), *(f"  {source}" for source in made.sources))
+    show(headline(made), estimate_table(made), *conclusions(made), *(f"  {source}" for source in made.sources))
 
 
 def headline(made: "Estimate") -> str:
@@ -55,14 +55,14 @@ def headline(made: "Estimate") -> str:
     return f"{made.model} on {where}, {shape}, {blocks}: predicted for one video, not measured"
 
 
-def build_table(made: "Estimate") -> Table:
+def estimate_table(made: "Estimate") -> Table:
     """Predictions, plain and accelerated side by side, a row for each quantity, named as in `galaxydit latency`."""
     from galaxydit.eval.cost.cost_rows import rows_of
     from galaxydit.eval.latency.latency_table import columns_of
 
     columns = columns_of(rows_of(made), quartiles=True)
     names = columns.pop("method")
-    return table_of([[heading, *cells] for heading, cells in columns.items()], [""], names)
+    return Table(("", *names), [[heading, *cells] for heading, cells in columns.items()])
 
 
 def conclusions(made: "Estimate") -> list[str]:

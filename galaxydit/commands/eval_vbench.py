@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Table as RichTable
 from typer.core import TyperGroup
 
-from galaxydit.commands.console import download_bars, say, show, show_json, table_of, working
+from galaxydit.commands.console import download_bars, say, show, show_json, working
 from galaxydit.commands.options import AsJson, RayCommand, RayOptions, RunPath, grouped
 from galaxydit.eval.published.suite import Suite, SuiteName
 from galaxydit.eval.published.suites import SUITES
+from galaxydit.pipelines.table import Table
 
 if TYPE_CHECKING:
     from galaxydit.eval.vbench.results import Results
@@ -88,7 +89,7 @@ def score(
     if as_json:
         show_json(asdict(results))
     else:
-        show(build_table(results), *describe(results), f"{run}/{suite}/results.json")
+        show(vbench_table(results), *describe(results), f"{run}/{suite}/results.json")
     for place, reason in results.failed.items():
         say(f"error: {place}: {reason}", "red")
     if results.failed:
@@ -162,7 +163,7 @@ def split(given: list[str]) -> list[str]:
     return [name.strip() for names in given for name in names.split(",") if name.strip()]
 
 
-def build_table(results: "Results") -> Table:
+def vbench_table(results: "Results") -> RichTable:
     """One row for each dimension and variant: raw score, points, points lost against the baseline, number of videos."""
     rows = []
     names = dict.fromkeys(name for scores in results.variants.values() for name in scores.dimensions)
@@ -174,11 +175,11 @@ def build_table(results: "Results") -> Table:
                 interval = f"{drop.low:+.2f} to {drop.high:+.2f}" if drop and drop.low is not None else ""
                 score, points = f"{dimension.score:.4f}", f"{dimension.points:.2f}"
                 rows.append((name, variant, score, points, lost, interval, str(len(dimension.videos))))
-    headings = ("score", "points", "lost", "95 %", "videos")
-    return table_of(rows, ("dimension", "variant"), headings, show_edge=False)
+    headings = ("dimension", "variant", "score", "points", "lost", "95 %", "videos")
+    return Table(headings, rows, 2).terminal(show_edge=False)
 
 
-def dimension_table(suite: Suite) -> Table:
+def dimension_table(suite: Suite) -> RichTable:
     """A row for each dimension: its needs, videos per prompt, and how far this project has run it."""
     rows = []
     for dimension in suite.dimensions.values():
@@ -186,7 +187,8 @@ def dimension_table(suite: Suite) -> Table:
         needs = "; ".join(filter(None, (files, *(f"{model} on the hub" for model in dimension.hub), dimension.needs)))
         samples = str(dimension.filtered or dimension.samples)
         rows.append((dimension.name, needs or "nothing", samples, dimension.proof))
-    return table_of(rows, ("dimension", "needs"), ("videos per prompt", "what was run here"), show_edge=False)
+    headings = ("dimension", "needs", "videos per prompt", "what was run here")
+    return Table(headings, rows, 2).terminal(show_edge=False)
 
 
 def describe(results: "Results") -> Iterator[str]:

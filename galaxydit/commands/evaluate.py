@@ -20,7 +20,7 @@ from galaxydit.commands.checks import check_lasting
 from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.eval_vbench import app as vbench
 from galaxydit.commands.jobs import check_price, make_videos, show_plan
-from galaxydit.commands.options import AsJson, DryRun, Price, RayCommand, RayOptions, RunPath, grouped
+from galaxydit.commands.options import AsJson, DryRun, MixedVersions, Price, RayCommand, RayOptions, RunPath, grouped
 
 if TYPE_CHECKING:
     from galaxydit.eval.report.read_run import Run
@@ -52,6 +52,7 @@ def run(
     verify: Verify = False,
     dry_run: DryRun = False,
     price: Price = None,
+    allow_mixed_versions: MixedVersions = False,
     _example: Annotated[
         bool, typer.Option("--example", callback=EXAMPLE, is_eager=True, help="Show a job file with every key.")
     ] = False,
@@ -75,7 +76,9 @@ def run(
         show_plan(read, out, cluster, price=price, retry_failed=retry_failed, verify=verify)
         show("nothing was made")
         return
-    outcome = make_videos(read, out, cluster, retry_failed=retry_failed, verify=verify)
+    outcome = make_videos(
+        read, out, cluster, retry_failed=retry_failed, verify=verify, allow_mixed_versions=allow_mixed_versions
+    )
     show(f"{out}: {outcome.done} done, {outcome.failed} failed; `galaxydit eval report {out}` shows the results")
     if outcome.failed:
         raise typer.Exit(1)

@@ -37,11 +37,12 @@ def generate(
         int, typer.Option(min=0, max=options.LARGEST_SEED, help="Draws the initial noise; of a file, SEED + line.")
     ] = 0,
     sizes: FileSizes,
-    request: options.Request,
+    request: options.RequestOptions,
     accelerate: Annotated[bool, typer.Option("--accelerate/--no-accelerate", help="Use galaxydit.")] = True,
     lossless: Annotated[bool, typer.Option("--lossless", help="Exact RGB; not every player shows it.")] = False,
     dry_run: options.DryRun = False,
     price: options.Price = None,
+    allow_mixed_versions: options.MixedVersions = False,
     cluster: options.RayOptions,
 ) -> None:
     """Generate one video, or a video of each prompt in a file. Options that are left out have the values that the
@@ -57,7 +58,7 @@ def generate(
             raise typer.BadParameter(f"{out!r} is a file: --prompts writes a folder", param_hint="--out")
         data = job_keys(source, sizes)
         data |= {"seed": seed, "video": "lossless" if lossless else "h264", "prompts": {"file": str(prompts)}}
-        _generate_many(data, given if accelerate else None, out, cluster, dry_run, price)
+        _generate_many(data, given if accelerate else None, out, cluster, dry_run, price, allow_mixed_versions)
         return
     if prompt is None or prompts is not None:
         raise typer.BadParameter("expected either --prompt or --prompts", param_hint="--prompt")
@@ -94,6 +95,7 @@ def _generate_many(
     cluster: options.RayOptions,
     dry_run: bool,
     price: float | None,
+    allow_mixed_versions: bool,
 ) -> None:
     """Make a video of each prompt of the job `data` in `out`, print their paths, and exit with 1 if one failed.
 
@@ -109,7 +111,7 @@ def _generate_many(
         show_plan(job, out, cluster, price=price)
         return
     say(f"{len(job.prompts)} prompts: starting")
-    make_videos(job, out, cluster)
+    make_videos(job, out, cluster, allow_mixed_versions=allow_mixed_versions)
     from galaxydit.eval.report.read_run import read_run
 
     asked = set(job.prompts)

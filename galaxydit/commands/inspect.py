@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from galaxydit.commands.console import show, show_json, working
 from galaxydit.commands.options import AsJson, ModelOptions
-from galaxydit.pipelines.terminal import printable
+from galaxydit.pipelines.table import Table
 
 if TYPE_CHECKING:
     from galaxydit.description import TransformerDescription
@@ -24,8 +24,7 @@ def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
 
         import galaxydit
         from galaxydit.calibration.tables import ranking_table, target_table
-        from galaxydit.commands.calibrate import SHOWN_PROXIES
-        from galaxydit.commands.calibrate import build_table as calibration_table
+        from galaxydit.commands.calibrate import SHOWN_PROXIES, calibration_table
         from galaxydit.pipelines.published_models import recommended_settings
         from galaxydit.profiles.resolve import resolve
         from galaxydit.request import Request
@@ -39,7 +38,7 @@ def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
         data: dict[str, Any] = {"pipeline": type(pipe).__name__, "transformers": [asdict(part) for part in parts]}
         show_json(data | {"profile": facts, "recommended_settings": settings})
         return
-    show(*(build_table(part, type(pipe).__name__) for part in parts))
+    show(*(transformer_table(part, type(pipe).__name__) for part in parts))
     if used.profile is not None and used.profile.evidence.ranking:
         show(*map(calibration_table, (ranking_table(used.profile)[:SHOWN_PROXIES], target_table(used.profile))))
     for name, texts in facts.items():
@@ -48,14 +47,12 @@ def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
     show(f"recommended settings: {shown}")
 
 
-def build_table(part: "TransformerDescription", pipeline: str) -> Table:
+def transformer_table(part: "TransformerDescription", pipeline: str) -> RichTable:
     """A table of the properties of one transformer of a pipeline, whose class name is `pipeline`."""
-    table = Table(show_header=False, title=Text(f"{pipeline}.{part.component}"), title_justify="left")
     facts = {"class": part.class_name, "family": part.family, "blocks": str(part.blocks), "branches": part.branches}
     facts |= {"proxies": ", ".join(part.proxies), "hooked modules": "\n".join(part.hooked)}
-    for fact in facts.items():
-        table.add_row(*(Text(printable(cell)) for cell in fact))
-    return table
+    title = Text(f"{pipeline}.{part.component}")
+    return Table(("", ""), [*facts.items()], 2).terminal(show_header=False, title=title, title_justify="left")
 
 
 def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[str, list[str]]:

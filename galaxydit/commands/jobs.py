@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from galaxydit.commands.checks import check_lasting
-from galaxydit.commands.console import amounts, resumable, say, show, table_of
+from galaxydit.commands.console import amounts, resumable, say, show
 from galaxydit.commands.options import ModelOptions, RayOptions, Sizes
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.markdown import digits
+from galaxydit.pipelines.table import Table, digits
 
 if TYPE_CHECKING:
     from galaxydit.eval.jobs.job import Job
@@ -25,7 +25,13 @@ def job_keys(source: ModelOptions, sizes: Sizes) -> dict[str, Any]:
 
 
 def make_videos(
-    job: "Job", out: str, cluster: RayOptions, *, retry_failed: bool = False, verify: bool = False
+    job: "Job",
+    out: str,
+    cluster: RayOptions,
+    *,
+    retry_failed: bool = False,
+    verify: bool = False,
+    allow_mixed_versions: bool = False,
 ) -> "Outcome":
     """Extend the run `out` by a job and make all missing videos; returns how many are done and failed.
 
@@ -46,7 +52,15 @@ def make_videos(
 
     try:
         with resumable(how_far), cluster.executor() as executor:
-            return run_job(extended, store, executor, progress=LiveProgress(), retry_failed=retry_failed, verify=verify)
+            return run_job(
+                extended,
+                store,
+                executor,
+                progress=LiveProgress(),
+                retry_failed=retry_failed,
+                verify=verify,
+                allow_mixed_versions=allow_mixed_versions,
+            )
     except (GalaxyDiTError, OSError):
         if before is not None:
             withdraw(store, before, extended)
@@ -84,9 +98,9 @@ def show_plan(
     """
     import torch
 
-    from galaxydit.eval.jobs.estimate import estimate, plain_cost, time_plain, units_left
+    from galaxydit.eval.jobs.estimate import estimate, plain_cost, time_plain
     from galaxydit.eval.jobs.record import video_record
-    from galaxydit.eval.jobs.run_job import calibration_units, plan_run
+    from galaxydit.eval.jobs.run_job import calibration_units, plan_run, units_left
     from galaxydit.pipelines.runs import Store
 
     store = Store(out)
@@ -113,7 +127,7 @@ def show_plan(
             )
             for each in estimates
         )
-        show(table_of(rows, ("variant",), ("videos", "s/video", "hours", "kWh", "GB", "estimated from")))
+        show(Table(("variant", "videos", "s/video", "hours", "kWh", "GB", "estimated from"), [*rows]))
     workers, gpus = cluster.workers or 1, cluster.gpus_per_worker
     gpus = int(torch.cuda.is_available()) if gpus is None else gpus
     seconds = sum(each.videos * each.seconds for each in estimates)

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from galaxydit.commands.checks import check_output_file
-from galaxydit.commands.console import say, show, show_json, step_bar, table_of, working
+from galaxydit.commands.console import say, show, show_json, step_bar, working
 from galaxydit.commands.options import AsJson
 from galaxydit.errors import refusal
 from galaxydit.eval.latency.latency_rows import load
 from galaxydit.eval.latency.latency_settings import LatencySettings
 from galaxydit.eval.latency.latency_table import caption, columns_of, markdown
+from galaxydit.pipelines.table import Table
 
 
 def latency(
@@ -79,13 +80,13 @@ def latency(
     if as_json:
         show_json(out)
     else:
-        show(caption(data), build_table(data["rows"]), out)
+        show(caption(data), latency_table(data["rows"]), out)
     if any(row["note"] for row in data["rows"]):
         raise typer.Exit(1)
 
 
-def build_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def latency_table(rows: Sequence[Mapping[str, Any]]) -> RichTable:
     """A table for a terminal of 80 columns from the "rows" of the JSON, medians alone."""
     columns = columns_of(rows, quartiles=False)
     headings = ["\n".join(heading.split()) for heading in list(columns)[1:]]
-    return table_of(zip(*columns.values(), strict=True), [""], headings, collapse_padding=True)
+    return Table(("", *headings), [*zip(*columns.values(), strict=True)]).terminal(collapse_padding=True)

@@ -29,6 +29,7 @@ def validate(
     seed: options.Seed = 0,
     dry_run: options.DryRun = False,
     price: options.Price = None,
+    allow_mixed_versions: options.MixedVersions = False,
     as_json: options.AsJson = False,
     cluster: options.RayOptions,
 ) -> None:
@@ -45,7 +46,7 @@ def validate(
     show_plan(job, str(out), cluster, price=price, retry_failed=True)
     if dry_run:
         return
-    outcome = make_videos(job, str(out), cluster, retry_failed=True)
+    outcome = make_videos(job, str(out), cluster, retry_failed=True, allow_mixed_versions=allow_mixed_versions)
     from galaxydit.eval.report.page import write_page
     from galaxydit.eval.report.read_run import read_run
     from galaxydit.eval.validate.validation_page import markdown, validation_data

@@ -23,7 +23,7 @@ RATE_OVER = 40  # last done units, over which the rate of a run is taken
 
 
 @dataclass
-class Row:
+class WorkerRow:
     """Done and failed units of one worker or host."""
 
     done: int = 0
@@ -41,11 +41,11 @@ class Tally:
     failed: int = 0
     # of the last done units, in seconds of any one clock, ascending
     times: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_OVER))
-    rows: dict[str, Row] = field(default_factory=dict)  # by worker or host
+    rows: dict[str, WorkerRow] = field(default_factory=dict)  # by worker or host
 
     def add(self, name: str, record: Record) -> None:
         """Count a record in the run and in the row `name`, but not in `times`."""
-        row = self.rows.setdefault(name, Row())
+        row = self.rows.setdefault(name, WorkerRow())
         row.seconds += record.seconds if record.is_done else 0.0
         for counted in (self, row):
             counted.done += record.is_done
@@ -133,7 +133,7 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
             self._line(f"start; {self._counted}")
 
     def begin(self, worker: int, unit: Unit) -> None:
-        self._counted.rows.setdefault(str(worker), Row()).running = unit.name
+        self._counted.rows.setdefault(str(worker), WorkerRow()).running = unit.name
 
     def finish(self, worker: int, record: Record) -> None:
         self._counted.add(str(worker), record)

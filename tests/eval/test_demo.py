@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from diffusers import WanPipeline
 
-from galaxydit.eval.demo import DemoResult, DemoSample, DemoVariant, run_demo
+from galaxydit.eval.demo import DemoResult, run_demo
 from galaxydit.eval.metrics import PSNR, SSIM
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import LABEL_HEIGHT, load_video
 
 PROMPTS = ["a red ball moves left over a plain background", "a blue square orbits over a dotted background"]
@@ -27,13 +28,13 @@ def test_demo_measures_three_ways_against_the_plain_video(
     result = run_demo(tiny_wan_pipeline, PROMPTS, settings, 3, tmp_path, acceleration=BY_HAND, on_progress=print)
     plain = generate(tiny_wan_pipeline, PROMPTS[1], settings, seed=4).frames
     fewer = generate(tiny_wan_pipeline, PROMPTS[1], replace(settings, steps=5), seed=4).frames
-    _, accelerated_variant, fewer_variant = result.variants
-    sample = fewer_variant.samples[1]
-    assert (sample.psnr, sample.ssim) == (PSNR(fewer, plain), SSIM(fewer, plain))
+    _, accelerated, half = result.ways.values()
+    sample = half[1]
+    assert sample.metrics == {"psnr": PSNR(fewer, plain), "ssim": SSIM(fewer, plain)}
     assert sample.compute_fraction == 0.5
-    assert result.plain.mean("psnr") is None
-    assert [len(variant.samples) for variant in result.variants] == [2, 2, 2]
-    for sample, report in zip(accelerated_variant.samples, result.reports, strict=True):
+    assert result.mean("plain", "psnr") is None
+    assert [len(way) for way in result.ways.values()] == [2, 2, 2]
+    for sample, report in zip(accelerated, result.reports, strict=True):
         assert 0 < sample.compute_fraction <= 1
         assert sample.compute_fraction == report.compute_fraction
         assert 0 < sample.denoise_seconds < sample.end_to_end_seconds
@@ -68,8 +69,8 @@ def test_demo_passes_its_options_on(tiny_wan_pipeline: WanPipeline, settings: Ge
     result = run_demo(
         tiny_wan_pipeline, PROMPTS[:1], settings, 0, tmp_path, acceleration={"threshold": 0.0}, on_progress=print
     )
-    (sample,) = result.variants[1].samples
-    assert (sample.compute_fraction, sample.psnr) == (1.0, 120.0)
+    (sample,) = result.ways["accelerated"]
+    assert (sample.compute_fraction, sample.metrics["psnr"]) == (1.0, 120.0)
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["variants"][1]["samples"][0]["psnr"] == 120.0
 
@@ -77,10 +78,11 @@ def test_demo_passes_its_options_on(tiny_wan_pipeline: WanPipeline, settings: Ge
 def test_speedup_is_of_the_sums_of_seconds():
     """The mean of ratios would let one short prompt count as much as a long one."""
 
-    def variant(*seconds: float) -> DemoVariant:
-        return DemoVariant("", tuple(DemoSample("", 0, value, 2 * value, 1.0) for value in seconds))
+    def way(*seconds: float) -> tuple[TrialResult, ...]:
+        return tuple(TrialResult(denoise_seconds=value) for value in seconds)
 
-    assert variant(1.0, 5.0).speedup(variant(3.0, 9.0), "denoise_seconds") == 2.0
+    result = DemoResult(GenerationSettings(), (), {"plain": way(3.0, 9.0), "fast": way(1.0, 5.0)}, (), ())
+    assert result.speedup("fast", "denoise_seconds") == 2.0
 
 
 def test_demo_refuses_no_prompts_and_a_single_step(
@@ -97,7 +99,8 @@ def test_demo_refuses_no_prompts_and_a_single_step(
 @pytest.mark.parametrize(("seconds", "is_disturbed"), [((10.0, 5.2, 4.9), False), ((10.0, 5.2, 1.0), True)])
 def test_seconds_that_do_not_follow_the_compute_are_said_to_be_disturbed(seconds, is_disturbed):
     fractions = (1.0, 0.5, 0.5)
-    variants = tuple(
-        DemoVariant("one", (DemoSample("a", 0, *each),)) for each in zip(seconds, seconds, fractions, strict=True)
-    )
-    assert bool(DemoResult(GenerationSettings(), variants, reports=(), files=()).disturbance) == is_disturbed
+    ways = {
+        name: (TrialResult(denoise_seconds=value, compute_fraction=fraction),)
+        for name, value, fraction in zip("abc", seconds, fractions, strict=True)
+    }
+    assert bool(DemoResult(GenerationSettings(), (), ways, (), ()).disturbance) == is_disturbed

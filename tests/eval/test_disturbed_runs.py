@@ -16,19 +16,21 @@ from galaxydit.calibration.calibration import calibrate
 from galaxydit.calibration.tables import target_table
 from galaxydit.cli import main
 from galaxydit.eval import demo
-from galaxydit.eval.compare.comparison import run_comparison
+from galaxydit.eval.compare.compare_job import CompareJob
+from galaxydit.eval.compare.contender import contenders_of
 from galaxydit.eval.compare.markdown import markdown
-from galaxydit.eval.compare.methods import fewer_steps
 from galaxydit.eval.compare.plan import ComparisonPlan
 from galaxydit.eval.demo import run_demo
 from galaxydit.eval.jobs import maker
 from galaxydit.eval.jobs.gates import Gates
+from galaxydit.eval.jobs.job import Job
 from galaxydit.eval.jobs.jobfile import job_of
 from galaxydit.eval.jobs.run_job import open_run, run_job
 from galaxydit.eval.latency import device_clock, latency_table
 from galaxydit.eval.latency.latency_run import LatencyRun
 from galaxydit.eval.latency.latency_settings import LatencySettings
 from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
+from galaxydit.eval.methods.registry import load_method
 from galaxydit.eval.report.payload import page_data
 from galaxydit.eval.report.read_run import read_run
 from galaxydit.eval.report.verdicts import check_run
@@ -159,23 +161,18 @@ def test_a_calibration_shows_disturbed_speedups_in_brackets(
     assert [row["seconds, measured"].endswith("disturbed)") for row in target_table(loaded)] == [True]
 
 
+@pytest.mark.usefixtures("connected")
 def test_a_comparison_shows_disturbed_speedups_in_brackets(
-    tiny_wan_pipeline: WanPipeline,
-    tiny_settings: GenerationSettings,
-    tmp_path: Path,
-    fake_clock: FakeClock,
-    quiet_then_loaded: Callable[..., Any],
+    tiny_wan_folder: Path, tmp_path: Path, quiet_then_loaded: Callable[..., Any]
 ) -> None:
-    fake_clock.connect(tiny_wan_pipeline)
     prompts = (*PROMPTS, "a green ring", "a white cube")
     plan = ComparisonPlan(prompts, (0,), calibration_prompts=("a cube",), speedups=(2.0,), tuned=1)
-    method = replace(fewer_steps.METHOD, settings=lambda steps: [{"steps": count} for count in (7, 5, 4)])
+    method = replace(load_method("fewer steps"), settings=lambda steps: [{"steps": count} for count in (7, 5, 4)])
+    job = Job(model=str(tiny_wan_folder), prompts=prompts, **SMALL)
     folders = iter(("quiet", "loaded"))
 
     def make() -> tuple[Any, str]:
-        made = run_comparison(
-            tiny_wan_pipeline, (method,), plan, replace(tiny_settings, steps=10), tmp_path / next(folders)
-        )
+        made = CompareJob(job, contenders_of([method]), plan, tmp_path / next(folders)).run()
         return made, markdown(made)
 
     quiet, loaded = quiet_then_loaded(make)

@@ -1,16 +1,17 @@
 """The worked examples of eval/README.md run as they are printed."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from galaxydit.eval.compare.bench import Bench, Sample
-from galaxydit.eval.compare.plan import Case
+from galaxydit.eval.jobs.job import PLAIN, Job, Variant
+from galaxydit.eval.jobs.run_job import open_run, run_job
+from galaxydit.eval.methods import method as method_module
 from galaxydit.eval.metrics import measure
+from galaxydit.eval.report.read_run import read_run
 
 README = Path(__file__).parents[2] / "eval" / "README.md"
 
@@ -31,11 +32,15 @@ def test_the_metric_is_measured():
     assert values["mean_error"] == pytest.approx(0.25)
 
 
-def test_the_method_is_compared(tiny_wan_pipeline, tiny_settings, tmp_path):
-    method = example("Adding a method")["METHOD"]
-    bench = Bench(tiny_wan_pipeline, replace(tiny_settings, steps=10), tmp_path, [method])
-    (record,) = bench.measure([bench.sample_unit(method, None, {"first": 2}, Case("a red ball", 0), keep=False)])
-    sample = Sample(**record.result)
-    assert sample.compute_fraction == pytest.approx(0.6)  # 0, 1, 3, 5, 7, 9
-    assert 0 < sample.psnr < 120
-    assert [setting["first"] for setting in method.settings(50)] == [25, 10, 1]
+def test_the_method_is_compared(tiny_wan_pipeline, tiny_wan_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(method_module, "METHODS", dict(method_module.METHODS))
+    example("Adding a method")
+    declared = method_module.METHODS["every other step"]
+    assert [setting["first"] for setting in declared.settings(50)] == [25, 10, 1]
+    variants = (PLAIN, Variant("mine", declared.slug, {"first": 2}))
+    sizes = {"height": 32, "width": 32, "frames": 5, "guidance": 3.0, "steps": 10, "dtype": "float32"}
+    job = Job(model=str(tiny_wan_folder), prompts=("a red ball",), metrics=("psnr",), variants=variants, **sizes)
+    assert run_job(job, open_run(tmp_path / "run", job)).failed == 0
+    mine = read_run(tmp_path / "run").records[1]
+    assert mine.compute_fraction == pytest.approx(0.6)  # 0, 1, 3, 5, 7, 9
+    assert 0 < mine.metrics["psnr"] < 120

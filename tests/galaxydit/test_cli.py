@@ -15,14 +15,15 @@ from typer.main import get_command
 from galaxydit.cli import app, main
 from galaxydit.commands.captions import warn_of_unknown_words
 from galaxydit.commands.console import show_json
-from galaxydit.commands.demo import build_table
+from galaxydit.commands.demo import demo_table
 from galaxydit.commands.inspect import describe_profile
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.demo import DemoResult, DemoSample, DemoVariant
+from galaxydit.eval.demo import DemoResult
 from galaxydit.pipelines import model_names
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.settings import GenerationSettings, Offload
+from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import load_video, to_uint8
 from galaxydit.profiles.registry import load_profile
 
@@ -131,7 +132,8 @@ def test_every_command_that_loads_a_model_may_offload_it_and_choose_its_dtype(
         asked.append((options["offload"], options["dtype"]))
         raise GalaxyDiTError("enough")
 
-    monkeypatch.setattr("galaxydit.pipelines.loading.load_pipeline", stop)
+    for place in ("pipelines.loading", "eval.jobs.maker"):
+        monkeypatch.setattr(f"galaxydit.{place}.load_pipeline", stop)
     assert run(command, "--model", tiny_wan_folder, *options[command], "--offload", offload, "--dtype", "float32") == 2
     assert asked == [(offload, torch.float32)]
 
@@ -197,7 +199,7 @@ def test_inspect_shows_blocks_branches_and_hooks(tiny_wan_folder: Path, capsys: 
     for text in (
         "WanTransformer3DModel",
         "separate calls",
-        "hooked modules │ transformer  ",
+        "hooked modules  transformer  ",
         "block_residual",
         "recommended settings",
         "none: no profile belongs to this model",
@@ -249,25 +251,19 @@ def test_demo_shows_the_table_and_its_files(
     ],
 )
 def test_table_holds_means_and_speedups(scale: float, plain: tuple[str, ...], accelerated: tuple[str, ...]):
-    def variant(name: str, seconds: float, fraction: float, psnr: float | None) -> DemoVariant:
-        samples = [
-            DemoSample(PROMPT, 0, slower * seconds, slower * seconds + 1, fraction, psnr, psnr and 0.5)
+    def way(seconds: float, fraction: float, psnr: float | None) -> tuple[TrialResult, ...]:
+        return tuple(
+            TrialResult(
+                denoise_seconds=slower * seconds,
+                end_to_end_seconds=slower * seconds + 1,
+                compute_fraction=fraction,
+                metrics={} if psnr is None else {"psnr": psnr, "ssim": 0.5},
+            )
             for slower in (1, scale)
-        ]
-        return DemoVariant(name, tuple(samples))
-
-    table = build_table(
-        DemoResult(
-            GenerationSettings(),
-            (
-                variant("plain", 4.0, 1.0, None),
-                variant("accelerated", 2.0, 0.4, 30.0),
-                variant("fewer", 2.0, 0.5, 20.0),
-            ),
-            reports=(),
-            files=(),
         )
-    )
+
+    ways = {"plain": way(4.0, 1.0, None), "accelerated": way(2.0, 0.4, 30.0), "fewer": way(2.0, 0.5, 20.0)}
+    table = demo_table(DemoResult(GenerationSettings(), (), ways, (), ()))
     rows = list(zip(*(map(str, column.cells) for column in table.columns), strict=True))
     assert rows[0] == ("plain", *plain, "100%", "", "")
     assert rows[1] == ("accelerated", *accelerated, "40%", "30.00", "0.500")

@@ -55,7 +55,9 @@ def test_an_interrupt_says_how_far_a_long_command_is(
         (tmp_path / "tuning.txt").write_text("a grey square\n", encoding="utf-8")
         arguments = [*shared, "--calibration", tmp_path / "tuning.txt", "--out", tmp_path / "out"]
         arguments += ["--tune-prompts", "1", "--methods", "uniform skip order 0", "--speedups", "2"]
-    stage, commits = {"calibrate": ("recording", 2), "compare": ("screening", 1)}[command]  # costs come first
+    stage, commits = {"calibrate": ("recording", 2), "compare": ("screening", 2)}[
+        command
+    ]  # costs, or a plain video, come first
     interrupt_after(commits, monkeypatch)
     assert run(*arguments) == 130
     assert f"stopped, {stage}: 1 of " in (shown := capsys.readouterr().err)

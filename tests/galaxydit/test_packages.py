@@ -27,8 +27,9 @@ LAYERS = (
 EVAL_LAYERS = (
     ("markdown",),
     ("metrics", "published", "cost"),
-    ("compare",),
+    ("methods",),
     ("jobs", "latency", "demo", "drawn_noise"),
+    ("compare",),
     ("vbench",),
     ("report",),
     ("validate",),

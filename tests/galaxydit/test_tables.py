@@ -12,10 +12,11 @@ from galaxydit.calibration.tables import target_table
 from galaxydit.commands import calibrate, compare, demo, eval_vbench, inspect, latency
 from galaxydit.description import TransformerDescription
 from galaxydit.eval.compare.equal_compute import AtSpeedup
-from galaxydit.eval.demo import DemoResult, DemoSample, DemoVariant
+from galaxydit.eval.demo import DemoResult
 from galaxydit.eval.vbench.results import DimensionScore, Drop, Results, VariantScores
 from galaxydit.families import FAMILIES
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.profiles.registry import load_profile
 from galaxydit.proxies import PROXIES
 
@@ -23,7 +24,7 @@ Expected = Iterable[str]
 
 
 def of_calibrate() -> tuple[list[Any], Expected]:
-    return [calibrate.build_table(target_table(load_profile("wan-tiny")))], ["speedup", "4x"]
+    return [calibrate.calibration_table(target_table(load_profile("wan-tiny")))], ["speedup", "4x"]
 
 
 def of_compare() -> tuple[list[Any], Expected]:
@@ -43,20 +44,26 @@ def of_compare() -> tuple[list[Any], Expected]:
     nearest = AtSpeedup("FasterCache", 2.0, ({"every": 20, "from": 901, "alpha": 1.0},), (1.93,))
     found: Any = SimpleNamespace(at_speedups=[reached, nearest])
     missed = "out of reach: FasterCache (nearest: every=20 from=901 alpha=1 (1.93x))"
-    return [compare.build_table(found, 2.0)], ["68.75", "59.25", "+12.50", "-10.25 to +14.75", "1.95x", missed]
+    return [compare.scores_table(found, 2.0)], ["68.75", "59.25", "+12.50", "-10.25 to +14.75", "1.95x", missed]
 
 
 def of_demo() -> tuple[list[Any], Expected]:
-    samples = tuple(DemoSample("a red ball", 0, 1234.56, 1234.56, 1.0, 123.45, 1.0) for _ in range(2))
-    variants = tuple(DemoVariant(name, samples) for name in ("plain", "accelerated", "25 plain steps"))
-    return [demo.build_table(DemoResult(GenerationSettings(), variants, reports=(), files=()))], ["1234.56", "123.45"]
+    one = TrialResult(
+        denoise_seconds=1234.56, end_to_end_seconds=1234.56, compute_fraction=1.0, metrics={"psnr": 123.45, "ssim": 1.0}
+    )
+    ways = dict.fromkeys(("plain", "accelerated", "25 plain steps"), (one, one))
+    return [demo.demo_table(DemoResult(GenerationSettings(), (), ways, (), ()))], ["1234.56", "123.45"]
 
 
 def of_inspect() -> tuple[list[Any], Expected]:
     longest = max(FAMILIES, key=len)
     hooked = ("transformer", "transformer_2.single_transformer_blocks.59.attn1.to_out.0")
     part = TransformerDescription("transformer_2", longest, longest, 60, "separate calls", tuple(PROXIES), hooked)
-    return [inspect.build_table(part, "SkyReelsV2DiffusionForcingImageToVideoPipeline")], [longest, *PROXIES, *hooked]
+    return [inspect.transformer_table(part, "SkyReelsV2DiffusionForcingImageToVideoPipeline")], [
+        longest,
+        *PROXIES,
+        *hooked,
+    ]
 
 
 def of_latency() -> tuple[list[Any], Expected]:
@@ -78,7 +85,7 @@ def of_latency() -> tuple[list[Any], Expected]:
         "avg_power_watts": 692.1,
         "note": None,
     }
-    return [latency.build_table([row])], ["12345.6", "1234.56", "12.34x", "0.123", "123.0", "1,230"]
+    return [latency.latency_table([row])], ["12345.6", "1234.56", "12.34x", "0.123", "123.0", "1,230"]
 
 
 def of_vbench() -> tuple[list[Any], Expected]:
@@ -87,7 +94,7 @@ def of_vbench() -> tuple[list[Any], Expected]:
     variant = VariantScores(groups={}, total=None, missing=(), dimensions={"background_consistency": score})
     found = Results(2, "0.1.5", True, 0, {"galaxydit-paper-branches-alone": variant}, {})
     expected = ["background_consistency", "0.9877", "100.00", "-10.25", "-12.75 to +14.50"]
-    return [eval_vbench.build_table(found)], expected
+    return [eval_vbench.vbench_table(found)], expected
 
 
 @pytest.mark.parametrize("tables", [of_calibrate, of_compare, of_demo, of_inspect, of_latency, of_vbench])

@@ -8,7 +8,7 @@ import torch
 from diffusers import AutoencoderKLWan, CogVideoXImageToVideoPipeline, FlowMatchEulerDiscreteScheduler, WanPipeline
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.compare.compute_counter import measure_parts
+from galaxydit.pipelines.compute_counter import measure_parts
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 

@@ -5,39 +5,49 @@ from dataclasses import replace
 
 import pytest
 
-from galaxydit.eval.compare.bench import Sample
-from galaxydit.eval.compare.equal_compute import Row, at_speedup, compare_at, summarize
+from galaxydit.eval.compare.equal_compute import ScoredSetting, at_speedup, compare_at, score
+from galaxydit.eval.jobs.record import VideoRecord
 
-SAMPLE = Sample(
+SAMPLE = VideoRecord(
+    *("", {}, "done", 1, 3.0, "node:1", "2026-01-01"),
     compute_fraction=0.5,
     denoise_seconds=1.0,
     end_to_end_seconds=2.0,
     plain_denoise_seconds=2.0,
     plain_end_to_end_seconds=3.0,
-    psnr=30.0,
-    ssim=0.9,
-    bytes_held=None,
+    metrics={"psnr": 30.0, "ssim": 0.9},
 )
 
 
-def row(method: str, speedup: float, *psnr: float, key: str = "x") -> Row:
-    samples = [replace(SAMPLE, compute_fraction=1 / speedup, psnr=value) for value in psnr]
-    return summarize(method, {key: speedup}, samples, seeds=1)
+def with_psnr(psnr: float, **changes: float) -> VideoRecord:
+    return replace(SAMPLE, metrics={"psnr": psnr, "ssim": 0.9}, **changes)
+
+
+def row(method: str, speedup: float, *psnr: float, key: str = "x") -> ScoredSetting:
+    samples = [with_psnr(value, compute_fraction=1 / speedup) for value in psnr]
+    return score(method, {key: speedup}, samples, [])
 
 
 def test_a_row_holds_means_sums_and_the_worst():
     samples = [
-        replace(SAMPLE, psnr=20.0, compute_fraction=0.4, denoise_seconds=3.0, bytes_held=7),
-        replace(SAMPLE, psnr=40.0, compute_fraction=0.6, plain_denoise_seconds=6.0),
-        replace(SAMPLE, psnr=60.0, bytes_held=9),
-        replace(SAMPLE, psnr=40.0),
+        with_psnr(20.0, compute_fraction=0.4, denoise_seconds=3.0, bytes_held=7),
+        with_psnr(40.0, compute_fraction=0.6, plain_denoise_seconds=6.0),
+        with_psnr(60.0, bytes_held=9),
+        with_psnr(40.0),
     ]
-    found = summarize("m", {"x": 1}, samples, seeds=2)
+    found = score("m", {"x": 1}, samples, [], seeds=2)
     assert (found.n, found.psnr_mean, found.psnr_min, found.bytes_held) == (4, 40.0, 20.0, 9)
     assert found.compute_fraction == pytest.approx(0.5)
     assert found.denoise_seconds == pytest.approx(6 / 4)
     assert found.denoise_speedup == pytest.approx((2 + 6 + 2 + 2) / (3 + 1 + 1 + 1))
     assert found.psnr_of_prompt == (30.0, 50.0)
+
+
+def test_a_video_without_a_plain_video_of_its_process_is_compared_with_the_recorded_one():
+    plain = replace(SAMPLE, prompt_index=1, seed=5, denoise_seconds=4.0, end_to_end_seconds=8.0)
+    timed = {"plain_denoise_seconds": None, "plain_end_to_end_seconds": None}
+    found = score("m", {}, [replace(SAMPLE, prompt_index=1, seed=5, **timed)], [SAMPLE, plain])
+    assert (found.denoise_speedup, found.end_to_end_speedup) == (4.0, 4.0)
 
 
 def test_between_two_settings_psnr_is_linear_in_the_log_of_the_speedup():

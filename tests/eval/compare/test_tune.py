@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from galaxydit.eval.compare.bench import Sample
 from galaxydit.eval.compare.tune import Candidate, bracket, candidate, coarse, pareto_front, refined, screen
+from galaxydit.pipelines.trial_result import TrialResult
 
 
 def at(index: int, speedup: float, psnr: float, spread: float = 0.0, n: int = 8) -> Candidate:
@@ -13,8 +13,9 @@ def at(index: int, speedup: float, psnr: float, spread: float = 0.0, n: int = 8)
 
 
 def test_a_candidate_has_the_speed_of_its_mean_compute():
-    samples = [Sample(fraction, 1, 1, 1, 1, psnr, 1, None) for fraction, psnr in ((0.25, 30), (0.75, 40))]
-    found = candidate(3, samples)
+    pairs = ((0.25, 30.0), (0.75, 40.0))
+    results = [TrialResult(compute_fraction=fraction, metrics={"psnr": psnr}) for fraction, psnr in pairs]
+    found = candidate(3, results)
     assert (found.index, found.psnr, found.n) == (3, 35.0, 2)
     assert found.log_speedup == pytest.approx(math.log(2))
     assert found.spread == pytest.approx(math.log(3) / math.sqrt(2))

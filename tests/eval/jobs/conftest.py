@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from galaxydit.eval.compare.bench import Workload
 from galaxydit.eval.jobs.job import Job, Variant
-from galaxydit.eval.jobs.maker import Generated, VideoMaker
+from galaxydit.eval.jobs.maker import VideoMaker
 from galaxydit.eval.jobs.run_job import open_run
 from galaxydit.pipelines.generate import GeneratedVideo
 from galaxydit.pipelines.runs import Unit
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.trial import Generated
 
 JOB = """
 model = "tiny-wan"
@@ -48,10 +48,10 @@ def job_file(tiny_wan_folder: Path) -> Path:
 
 def invented_video(maker: VideoMaker, unit: Unit) -> Generated:
     """Noise that depends on the unit alone: a generation without a model."""
-    prompt, seed, settings = unit.data["prompt"], unit.data["seed"], maker.workload.settings
+    prompt, seed, settings = unit.data["prompt"], unit.data["seed"], maker.settings
     digest = hashlib.sha256(f"{unit.data['variant']['name']} {prompt} {seed}".encode()).digest()
     frames = np.random.default_rng(int.from_bytes(digest[:8], "big")).random((3, 16, 16, 3), dtype=np.float32)
-    return Generated(GeneratedVideo(prompt, seed, settings, frames, torch.zeros(1), 2.0, 1.0), 0.5)
+    return Generated(GeneratedVideo(prompt, seed, settings, frames, torch.zeros(1), 2.0, 1.0), 1.0)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def invented_maker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., VideoMaker]
 
     def build(root: Path, job: Job) -> VideoMaker:
         made = VideoMaker(job, open_run(root, job))
-        made.workload = Workload(SimpleNamespace(_execution_device=torch.device("cpu")), GenerationSettings(fps=8.0))
+        made.pipe, made.settings = SimpleNamespace(_execution_device=torch.device("cpu")), GenerationSettings(fps=8.0)
         monkeypatch.setattr(made, "prepare", lambda _: None)
         return made
 

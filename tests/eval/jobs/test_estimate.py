@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from galaxydit.cli import main
-from galaxydit.eval.jobs.estimate import Cost, Estimate, denoise_share, estimate, plain_cost, units_left
+from galaxydit.eval.jobs.estimate import PlainCost, VariantEstimate, denoise_share, estimate, plain_cost
 from galaxydit.eval.jobs.job import PLAIN, Job, Variant
 from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.maker import VideoMaker
 from galaxydit.eval.jobs.record import video_record
-from galaxydit.eval.jobs.run_job import open_run
+from galaxydit.eval.jobs.run_job import open_run, units_left
 from galaxydit.pipelines.runs import run
 from galaxydit.pipelines.runs.unit import StoredFile
 
@@ -56,10 +56,10 @@ def test_seconds_are_those_of_the_runs_own_videos_where_it_has_some(tmp_path: Pa
     energy = {"energy_per_video_joules": 3000.0, "avg_power_watts": 600.0}
     records = [replace(record, seconds=5.0, denoise_seconds=4.0, files=files, **energy)]
     plain = plain_cost(records)
-    assert plain == Cost(4.0, 1.0, None, 600.0, 3000)
+    assert plain == PlainCost(4.0, 1.0, None, 600.0, 3000)
     baseline, fast = estimate(JOB, left, records, plain)
-    assert baseline == Estimate("baseline", 1, 5.0, is_measured=True, joules=3000.0, size=3500)
-    assert fast == Estimate("fast", 2, 2.0, is_measured=False, joules=1200.0, size=3000)
+    assert baseline == VariantEstimate("baseline", 1, 5.0, is_measured=True, joules=3000.0, size=3500)
+    assert fast == VariantEstimate("fast", 2, 2.0, is_measured=False, joules=1200.0, size=3000)
     without = [replace(record, seconds=5.0, denoise_seconds=4.0)]
     assert [each.joules for each in estimate(JOB, left, without, plain_cost(without))] == [None, None]
 
@@ -97,7 +97,7 @@ def test_prompts_are_costed_without_making_videos(
     job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setattr(VideoMaker, "make", lambda *_: pytest.fail("a dry run makes nothing"))
-    monkeypatch.setattr("galaxydit.eval.jobs.estimate.time_plain", lambda _: Cost(7200.0, 0.0, 10, 500.0, 2e9))
+    monkeypatch.setattr("galaxydit.eval.jobs.estimate.time_plain", lambda _: PlainCost(7200.0, 0.0, 10, 500.0, 2e9))
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("a red ball moves left\na blue ball moves right\n")
     base = ("generate", "--model", job_file.parent / "tiny-wan", "--out", tmp_path / "out", "--speedup", 2)

@@ -8,13 +8,11 @@ import pytest
 
 from galaxydit.calibration.parts import CalibrationMaker
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.compare.bench import SampleMaker
 from galaxydit.eval.jobs.job import Job
 from galaxydit.eval.jobs.maker import VideoMaker
 from galaxydit.eval.jobs.run_job import open_run
 from galaxydit.pipelines.inputs import hash_files
-from galaxydit.pipelines.runs import Maker, PermanentError, Store, Unit
-from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.runs import Maker, PermanentError, Unit
 
 KEYS = ("image", "last_image", "video", "mask", "reference_images")
 
@@ -23,18 +21,8 @@ def calibrates(line: str, folder: Path) -> tuple[Maker, Unit]:
     return CalibrationMaker(lambda: None), Unit("sample", {"part": "sample", "prompt": line, "files": hash_files(line)})
 
 
-def compares(line: str, folder: Path) -> tuple[Maker, Unit]:
-    data = {"part": "sample", "method": "none", "case": {"prompt": line, "seed": 0}, "files": hash_files(line)}
-    return SampleMaker(lambda: None, GenerationSettings(), {}, Store(folder / "run")), Unit("sample", data)
-
-
-def tunes(line: str, folder: Path) -> tuple[Maker, Unit]:
-    data = {"part": "calibration", "method": "none", "prompts": [line], "files": hash_files(line)}
-    return SampleMaker(lambda: None, GenerationSettings(), {}, Store(folder / "run")), Unit("calibration", data)
-
-
 def makes_a_job(line: str, folder: Path) -> tuple[Maker, Unit]:
-    """As `galaxydit eval run` and `galaxydit generate --prompts`."""
+    """As `galaxydit eval run`, `galaxydit compare` and `galaxydit generate --prompts`."""
     job = Job(model="none", prompts=("a cat", line))
     return VideoMaker(job, open_run(folder / "run", job)), job.units()[-1]
 
@@ -45,7 +33,7 @@ def calibrates_in_a_job(line: str, folder: Path) -> tuple[Maker, Unit]:
 
 
 @pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("prepared", [calibrates, compares, tunes, makes_a_job, calibrates_in_a_job])
+@pytest.mark.parametrize("prepared", [calibrates, makes_a_job, calibrates_in_a_job])
 def test_a_file_that_changed_after_its_prompt_was_read_is_refused_where_it_is_used(
     key: str, prepared: Callable[[str, Path], tuple[Maker, Unit]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

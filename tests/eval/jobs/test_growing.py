@@ -36,7 +36,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def count(maker: VideoMaker, rank: Any) -> None:
         prepare(maker, rank)
-        maker.workload.pipe.transformer.register_forward_pre_hook(lambda *_: seen.append(1))
+        maker.pipe.transformer.register_forward_pre_hook(lambda *_: seen.append(1))
 
     monkeypatch.setattr(VideoMaker, "prepare", count)
     return seen

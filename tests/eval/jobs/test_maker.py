@@ -65,8 +65,10 @@ def test_a_by_product_that_raises_is_named_and_the_video_is_made_once(
         monkeypatch.setattr(Report, "to_dict", fail)
     else:
         functions = {"thumbnail.jpg": "encode_thumbnail", "decoder_input.safetensors": "to_bytes"}
-        functions |= {"versions": "package_versions", "device": "device_name"}
-        monkeypatch.setattr("galaxydit.eval.jobs.maker." + functions[by_product], fail)
+        functions = {name: f"galaxydit.eval.jobs.maker.{function}" for name, function in functions.items()}
+        functions |= {"versions": "galaxydit.pipelines.trial.package_versions"}
+        functions |= {"device": "galaxydit.pipelines.trial.device_name"}
+        monkeypatch.setattr(functions[by_product], fail)
     metrics = (by_product,) if by_product in METRICS else ("psnr",)
     job = replace(read_job(job_file), prompts=("a red ball moves left",), metrics=metrics)
     store = open_run(tmp_path / "run", job)

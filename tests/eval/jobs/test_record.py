@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.job import Job, Variant
-from galaxydit.eval.jobs.record import VideoResult, to_plain, video_record
+from galaxydit.eval.jobs.record import to_plain, video_record
 from galaxydit.pipelines.runs import Record, StoredFile
+from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import hash_frames
 
-RESULT = VideoResult(
+RESULT = TrialResult(
     frames_sha256="cd",
     shape=(5, 32, 32, 3),
     settings={"steps": 4, "height": None},
@@ -89,7 +90,7 @@ def test_names_sort_in_the_order_of_prompts_and_a_variant_knows_its_baseline():
     job = job_of(*(f"prompt {index}" for index in range(12)))
     baselines = [unit for unit in job.units() if unit.data["variant"]["name"] == "baseline"]
     assert sorted(unit.id for unit in baselines) == [unit.id for unit in baselines]
-    assert [job.baseline_of(unit) for unit in job.units()[1::2]] == baselines
+    assert [job.unit_of(unit) for unit in job.units()[1::2]] == baselines
 
 
 def test_the_hash_of_frames_sees_every_bit_and_the_shape():

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from galaxydit.cli import main
-from galaxydit.eval.latency.latency_rows import Samples, load, rows_from, spread_of
+from galaxydit.eval.latency.latency_rows import LatencySamples, load, rows_from, spread_of
 from galaxydit.eval.latency.latency_run import LatencyRun
 from galaxydit.eval.latency.latency_settings import (
     INSTALLED,
@@ -232,10 +232,10 @@ def test_a_fraction_of_less_than_three_steps_is_refused_with_the_range() -> None
 
 def test_rows_follow_from_the_samples() -> None:
     samples = [
-        Samples("plain", False, full_ms=[100.0, 102.0, 98.0], whole_seconds=[1.0], blocks=80),
-        Samples("fast", False, full_ms=[110.0], reused_ms=[12.0, 8.0], whole_seconds=[0.4, 0.6, 0.5], blocks=38),
-        Samples("fast, no proxy", False, full_ms=[105.0], reused_ms=[2.0], whole_seconds=[0.25], blocks=32),
-        Samples("fast", True, full_ms=[50.0], whole_seconds=[0.2], blocks=38),
+        LatencySamples("plain", False, full_ms=[100.0, 102.0, 98.0], whole_seconds=[1.0], blocks=80),
+        LatencySamples("fast", False, full_ms=[110.0], reused_ms=[12.0, 8.0], whole_seconds=[0.4, 0.6, 0.5], blocks=38),
+        LatencySamples("fast, no proxy", False, full_ms=[105.0], reused_ms=[2.0], whole_seconds=[0.25], blocks=32),
+        LatencySamples("fast", True, full_ms=[50.0], whole_seconds=[0.2], blocks=38),
     ]
     plain, fast, bare, compiled = rows_from(samples)
     assert (plain["denoise_seconds"], plain["speedup"], plain["compute_fraction"]) == (1.0, 1.0, 1.0)

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from galaxydit.eval.jobs.job import Job, Variant
-from galaxydit.eval.jobs.record import THUMBNAIL, VIDEO, VideoRecord, VideoResult, to_plain
+from galaxydit.eval.jobs.record import THUMBNAIL, VIDEO, VideoRecord, to_plain
 from galaxydit.eval.jobs.run_job import open_run
 from galaxydit.eval.jobs.thumbnail import encode_thumbnail
 from galaxydit.pipelines.runs import Record, Store, Unit
+from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import encode_video
 
 STEPS, FRAMES, SIZE, FPS = 20, 16, 64, 8.0
@@ -91,7 +92,7 @@ def make_record(unit: Unit, speedup: float, rng: np.random.Generator) -> VideoRe
 
 def fail(record: VideoRecord) -> VideoRecord:
     """The same unit, failed with a traceback that holds markup."""
-    nothing = {name: getattr(VideoResult(), name) for name in vars(VideoResult())}
+    nothing = {name: getattr(TrialResult(), name) for name in vars(TrialResult())}
     trace = "Traceback (most recent call last):\n  <b>\nRuntimeError: out of memory <script>alert(1)</script>"
     return replace(record, status="failed", attempts=3, traceback=trace, **nothing)
 

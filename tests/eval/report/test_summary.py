@@ -7,7 +7,7 @@ from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.report.summary import (
     COST_FIGURES,
-    Estimate,
+    FigureEstimate,
     VariantSummary,
     figures_of,
     summarise,
@@ -55,7 +55,7 @@ def summary_of(records: list[VideoRecord], units: int | None = None) -> VariantS
     return summarise("fast", records, baselines, figures_of(records), units)
 
 
-def estimate_of(records: list[VideoRecord], key: str) -> Estimate:
+def estimate_of(records: list[VideoRecord], key: str) -> FigureEstimate:
     return summary_of(records).estimates[key]
 
 

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from galaxydit.eval.jobs.job import Job, Variant
-from galaxydit.eval.jobs.record import VIDEO, VideoResult, to_plain
+from galaxydit.eval.jobs.record import VIDEO, to_plain
 from galaxydit.eval.jobs.run_job import open_run
 from galaxydit.eval.published.vbench import VBENCH
 from galaxydit.eval.vbench.environment import Environment, open_environment
 from galaxydit.pipelines.runs import Record, Unit
+from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import save_video
 
 STAND_IN = '''
@@ -108,7 +109,7 @@ def fault(fake_environment):
 
 
 def make_record(unit: Unit) -> Record:
-    result = VideoResult("1" * 64, (4, 32, 32, 3), {}, 1.0, 1.1, 1.0, device="cpu")
+    result = TrialResult("1" * 64, (4, 32, 32, 3), {}, 1.0, 1.1, 1.0, device="cpu")
     return Record(unit.id, unit.data, "done", 1, 1.1, "node:1", "2026-01-01T00:00:00Z", result=to_plain(result))
 
 

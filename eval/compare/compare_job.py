@@ -1,0 +1,214 @@
+"""A comparison as one job: calibrate the methods, tune them on calibration prompts, score them on other prompts.
+
+Tuning measures the settings of a method, first on one prompt (screening), then on all tuning prompts, and keeps those
+near the wanted speedups; a method that is not tuned keeps all. A method fails if its calibration or a video fails.
+"""
+
+import json
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from galaxydit.errors import FullComputeWarning, GalaxyDiTError, NoEffectWarning, refusal
+from galaxydit.eval.compare.contender import Contender, key_of
+from galaxydit.eval.compare.equal_compute import AtSpeedup, ScoredSetting, compare_at, score
+from galaxydit.eval.compare.plan import ComparisonPlan
+from galaxydit.eval.compare.tune import Candidate, bracket, candidate, coarse, refined, screen
+from galaxydit.eval.jobs.job import PLAIN, Job, calibration_of
+from galaxydit.eval.jobs.maker import VideoMaker
+from galaxydit.eval.jobs.record import VIDEO, VideoRecord, video_record
+from galaxydit.eval.jobs.run_job import open_run, plan_run, refuse_mixed_versions
+from galaxydit.files import write_json
+from galaxydit.pipelines.runs import Executor, InProcess, Record, Store, Unit, progress_of, results, run
+
+logger = logging.getLogger(__name__)
+
+SCREENING_PROMPTS = 1
+SHOWN_VERSIONS = ("torch", "diffusers", "transformers")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The results of a comparison.
+
+    at_speedups: for each wanted speedup in turn, one for each method, highest PSNR first.
+    failed: the error of each method that was left out. conditions: what all results depend on.
+    videos: of the first scored prompt and seed, by method and setting (`key_of`); ("", "") is plain.
+    """
+
+    plan: ComparisonPlan
+    rows: tuple[ScoredSetting, ...]
+    at_speedups: tuple[AtSpeedup, ...]
+    failed: dict[str, str]
+    conditions: dict[str, Any]
+    videos: dict[tuple[str, str], Path]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON data for results.json: all fields but `videos`."""
+        return {
+            "conditions": self.conditions,
+            "plan": asdict(self.plan),
+            "rows": [asdict(row) for row in self.rows],
+            "at_speedups": [asdict(result) for result in self.at_speedups],
+            "failed": self.failed,
+        }
+
+
+class CompareJob:
+    """A comparison in the folder `out` with the model and settings of `job`, which a later run continues or extends.
+
+    `progress` is called with the stage's name and the numbers of its finished and of all units. Raises GalaxyDiTError
+    if the folder holds another comparison, or videos of other versions unless `allow_mixed_versions`.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        contenders: Sequence[Contender],
+        plan: ComparisonPlan,
+        out: Path,
+        progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+        executor: Executor | None = None,
+        *,
+        allow_mixed_versions: bool = False,
+    ) -> None:
+        self.contenders, self.plan, self.out, self.progress = list(contenders), plan, out, progress
+        job = replace(job, comparison=True, metrics=("psnr", "ssim"), video="lossless", variants=(PLAIN,))
+        job = replace(job, calibration=plan.tuning_prompts)
+        self.scoring, self.tuning = plan.scoring(job), plan.tuning(job)
+        if plan_run(Store(out), self.scoring).prompts[: len(plan.prompts)] != plan.prompts:
+            raise refusal("prompts", plan.prompts[0], "those of the folder, or more", "take a new --out")
+        self.store, self.allow_mixed_versions = open_run(out, self.scoring), allow_mixed_versions
+        self.maker, self.executor = VideoMaker(self.tuning, self.store), executor or InProcess()
+        self.failed: dict[str, str] = {}
+        self._is_checked = False
+
+    def run(self) -> Comparison:
+        """Make all videos, and write results.json. Raises GalaxyDiTError if every method failed."""
+        with warnings.catch_warnings():
+            for kind in (FullComputeWarning, NoEffectWarning):  # expected of candidates; the table shows it
+                warnings.simplefilter("ignore", kind)
+            plain = self.tuning.units()[:1]
+            first = video_record(self._run("plain", plain, [""])[0])
+            (made,) = results(plain, self.store)  # raises if it failed
+            rows, videos = self._score(self._tune(self._calibrate(made["settings"]["steps"])))
+        if self.failed and not rows:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())
+            raise GalaxyDiTError(f"every method failed, so there is nothing to compare; {reasons}")
+        conditions = json.loads((self.out / "model.json").read_text(encoding="utf-8"))
+        conditions["dtype"] = next(iter(conditions["transformers"].values()))["dtype"].removeprefix("torch.")
+        conditions["device"] = first.device
+        conditions["versions"] = {name: first.versions[name] for name in SHOWN_VERSIONS}
+        at_speedups = tuple(result for speedup in self.plan.speedups for result in compare_at(rows, speedup))
+        comparison = Comparison(self.plan, tuple(rows), at_speedups, self.failed, conditions, videos)
+        write_json(self.out / "results.json", comparison.to_dict())
+        return comparison
+
+    def _calibrate(self, steps: int) -> list[Contender]:
+        """The contenders whose calibration did not fail, with all of their settings for this number of steps."""
+        needed = {each.name: calibration_of(each.method.slug) for each in self.contenders}
+        units = {name: self.tuning.calibration_unit(what) for name, what in needed.items() if what is not None}
+        self._run("calibrating", list(units.values()), list(units))
+        return self._remaining([replace(each, settings=tuple(each.method.settings(steps))) for each in self.contenders])
+
+    def _tune(self, contenders: Sequence[Contender]) -> list[Contender]:
+        """The contenders with the settings to score: around each wanted speedup, or with it as parameter "speedup"."""
+        speedups, scored = self.plan.speedups, len(self.plan.prompts) * len(self.plan.seeds)
+        near = self._near(contenders)
+        screened = self._narrow("screening", near, SCREENING_PROMPTS, lambda tried: screen(tried, speedups))
+        every = len(self.tuning.prompts)
+        return self._narrow("tuning", screened, every, lambda tried: bracket(tried, speedups, scored))
+
+    def _near(self, contenders: Sequence[Contender]) -> list[Contender]:
+        """The contenders with the settings to screen."""
+        tuned = [each for each in contenders if each.method.tuned]
+        tried = {each.name: coarse(each.settings, self.plan.speedups) for each in tuned}
+        some = [each.with_settings(tried[each.name]) for each in tuned]
+        measured, near = self._measure("screening", some, self.tuning, SCREENING_PROMPTS), []
+        for each in self._remaining(contenders):
+            if each.method.tuned:
+                pairs = zip(tried[each.name], measured[each.name], strict=True)
+                each = each.with_settings(refined([candidate(*pair) for pair in pairs], self.plan.speedups))
+            near.append(each)
+        return near
+
+    def _narrow(
+        self,
+        stage: str,
+        contenders: Sequence[Contender],
+        prompts: int,
+        choose: Callable[[Sequence[Candidate]], list[int]],
+    ) -> list[Contender]:
+        """The contenders, those of tuned methods with the settings that `choose` keeps, by rising measured speedup."""
+        measured = self._measure(stage, [each for each in contenders if each.method.tuned], self.tuning, prompts)
+        narrowed, wanted = [], self.plan.speedups
+        for each in self._remaining(contenders):
+            if each.method.tuned:
+                candidates = [candidate(index, records) for index, records in enumerate(measured[each.name])]
+                asking = [index for index, setting in enumerate(each.settings) if setting.get("speedup") in wanted]
+                chosen = sorted({*choose(candidates), *asking}, key=lambda index: candidates[index].log_speedup)
+                each = each.with_settings(chosen)
+            narrowed.append(each)
+        return narrowed
+
+    def _score(self, contenders: Sequence[Contender]) -> tuple[list[ScoredSetting], dict[tuple[str, str], Path]]:
+        """The mean measurements of each setting on the scored prompts, and the videos of the first one."""
+        variants = {variant.name: variant for each in contenders for variant in map(each.variant, each.settings)}
+        open_run(self.out, replace(self.scoring, variants=(PLAIN, *variants.values())))
+        measured = self._measure("scoring", contenders, self.scoring, len(self.scoring.prompts), plain=True)
+        (baselines,) = measured[""]
+        rows, videos = [], {("", ""): self._video(baselines[0])} if baselines else {}
+        for each in self._remaining(contenders):
+            for setting, records in zip(each.settings, measured[each.name], strict=True):
+                rows.append(score(each.name, setting, records, baselines, len(self.plan.seeds)))
+                videos[each.name, key_of(setting)] = self._video(records[0])
+        return rows, videos
+
+    def _video(self, record: VideoRecord) -> Path:
+        return self.store.local_path(record.files[VIDEO].path)
+
+    def _measure(
+        self, stage: str, contenders: Sequence[Contender], job: Job, prompts: int, *, plain: bool = False
+    ) -> dict[str, list[list[VideoRecord]]]:
+        """By contender, for each setting, the records of its videos of the first prompts that are done.
+
+        With `plain`, "" has those of the plain videos. Units go case by case, so that all methods share a plain video.
+        """
+        variants = [("", 0, PLAIN)] * plain
+        for each in contenders:
+            variants += [(each.name, index, each.variant(setting)) for index, setting in enumerate(each.settings)]
+        cases = replace(job, prompts=job.prompts[:prompts]).units()
+        wanted = [(name, index, job.unit_of(case, variant)) for case in cases for name, index, variant in variants]
+        # Each method is a group of its own, so that several workers share a case.
+        units = [replace(unit, group=f"{unit.group}-{name}") for name, _, unit in wanted]
+        records = self._run(stage, units, [name for name, _, _ in wanted])
+        measured: dict[str, list[list[VideoRecord]]] = {each.name: [[] for _ in each.settings] for each in contenders}
+        measured |= {"": [[]]} if plain else {}
+        for (name, index, _), record in zip(wanted, records, strict=True):
+            if record.is_done:
+                measured[name][index].append(video_record(record))
+        return measured
+
+    def _run(self, stage: str, units: Sequence[Unit], names: Sequence[str]) -> list[Record]:
+        """Make the units of a stage; `names` holds the contender of each, of which those with a failed unit fail."""
+        there = self.store.unit_ids()
+        if not self._is_checked and any(unit.id not in there for unit in units):
+            self._is_checked = True
+            done = [record for _, record, damage in self.store.survey(sorted(there)) if record and not damage]
+            videos = [record for record in done if record.is_done and "calibrates" not in record.data]
+            refuse_mixed_versions(self.store, videos, self.allow_mixed_versions)
+        progress = progress_of(stage, self.progress)
+        run(units, self.maker, self.store, self.executor, progress=progress, retry_failed=True)
+        records = [record for unit in units if (record := self.store.read(unit.id)) is not None]
+        for record, name in zip(records, names, strict=True):
+            if record.traceback and name and name not in self.failed:
+                self.failed[name] = record.reason
+                logger.warning("%s is left out: %s", name, record.reason)
+                logger.debug("%s", record.traceback)
+        return records
+
+    def _remaining(self, contenders: Sequence[Contender]) -> list[Contender]:
+        return [each for each in contenders if each.name not in self.failed]

@@ -1,0 +1,66 @@
+"""Ablations: `accelerate(pipe)` with the model's shipped profile, with one component removed or one added.
+
+Two more components show in pairs of methods: guidance alignment in `galaxydit paper` and `galaxydit paper branches
+alone`; the placement of full steps in `searched schedule` and `uniform skip order 1`.
+"""
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from diffusers import DiffusionPipeline
+
+from galaxydit import GalaxyDiTConfig
+from galaxydit.errors import refusal
+from galaxydit.eval.methods.galaxydit_methods import at_speedups
+from galaxydit.eval.methods.method import Setting, geometric_grid, method
+from galaxydit.pipelines.compute_counter import only_transformer
+from galaxydit.pipelines.trial import Attached, accelerated
+from galaxydit.profiles.registry import find_profile
+from galaxydit.profiles.resolve import resolve
+from galaxydit.request import Request
+
+
+def shipped(pipe: DiffusionPipeline, **target: Any) -> GalaxyDiTConfig:
+    """The configuration that `accelerate(pipe, **target)` takes from the shipped profile.
+
+    Raises GalaxyDiTError without a shipped profile, and for a pipeline with two transformers.
+    """
+    transformer = only_transformer(pipe)
+    profile, why = find_profile(transformer)
+    if profile is None:
+        raise refusal("profile", None, f"the profile of this model, but {why}", "run `galaxydit calibrate`")
+    return resolve(pipe, Request(profile=profile, **target)).config
+
+
+def _changed(pipe: DiffusionPipeline, setting: Setting, **changed: Any) -> AbstractContextManager[Attached]:
+    return accelerated(pipe, config=replace(shipped(pipe, **setting), **changed))
+
+
+@method("last full step repeated", "ablation", at_speedups)
+def attach_order_0(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    return _changed(pipe, setting, order=0)
+
+
+@method("without correction", "ablation", at_speedups)
+def attach_uncorrected(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    return _changed(pipe, setting, correction=False)
+
+
+@method("residual reused", "ablation", at_speedups)
+def attach_residual(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    return _changed(pipe, setting, reuse="residual")
+
+
+@method("first fifth computed", "ablation", at_speedups)
+def attach_warm_up(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    return _changed(pipe, setting, warmup=0.2)
+
+
+@method(
+    "expected error instead of a budget",
+    "ablation",
+    lambda steps: [{"max_error": value} for value in geometric_grid(0.003, 1.0, 18)],
+)
+def attach_max_error(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    return _changed(pipe, setting)

@@ -1,0 +1,123 @@
+"""Run diffusers' caches, restore the pipeline afterwards, and measure what their hooks keep.
+
+diffusers' caches key their state by the cache context, so Wan's branches have separate states. FasterCache's caches of
+attention layers have one state and assume both branches in one batch, so a hook around the cache joins the branches.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from diffusers import DiffusionPipeline
+from diffusers.hooks.hooks import BaseState, HookRegistry, ModelHook, StateManager
+from torch import nn
+
+from galaxydit.families import SEPARATE, family_of
+from galaxydit.pipelines.trial import Attached
+
+ADAPTER_HOOK = "galaxydit_compare_adapter"
+REGISTRY = "_diffusers_hook"  # diffusers creates this attribute on every module that it inspects
+
+
+@contextmanager
+def restored(pipe: DiffusionPipeline) -> Iterator[None]:
+    """Restore all attributes of the pipeline and of its transformer's modules when the context ends.
+
+    Caches remove their hooks, but leave changed forward methods, flags or bookkeeping.
+    """
+    owners = [pipe, *pipe.transformer.modules()]
+    before = [dict(vars(owner)) for owner in owners]
+    try:
+        yield
+    finally:
+        for owner, attributes in zip(owners, before, strict=True):
+            for name in set(vars(owner)) - set(attributes) - {REGISTRY}:
+                del vars(owner)[name]
+            vars(owner).update(attributes)
+
+
+def hooks_in(transformer: nn.Module, wanted: str | None = None) -> list[ModelHook]:
+    """The diffusers hooks of all modules of the transformer, or only those of one name."""
+    registries = [getattr(module, REGISTRY) for module in transformer.modules() if hasattr(module, REGISTRY)]
+    return [hook for registry in registries for name, hook in registry.hooks.items() if wanted in (None, name)]
+
+
+def bytes_in(value: Any) -> int:
+    """Bytes of all tensors inside nested containers and objects; each tensor counts once."""
+    return sum({tensor.data_ptr(): tensor.nbytes for tensor in _tensors_in(value)}.values())
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _tensors_in(item)
+    elif hasattr(value, "__dict__") and not isinstance(value, nn.Module | type) and not callable(value):
+        yield from _tensors_in(vars(value))
+
+
+class BranchState(BaseState, dict[Any, Any]):
+    """Whatever an `AdapterHook` keeps for one guidance branch; cleared at a reset."""
+
+    def reset(self) -> None:
+        self.clear()
+
+
+class AdapterHook(ModelHook):
+    """Base class of hooks around the whole transformer; `state_manager.get_state()` is that of the branch.
+
+    Subclasses override `new_forward`, which replaces the transformer's forward.
+    """
+
+    _is_stateful = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state_manager = StateManager(BranchState)
+
+    def reset_state(self, module: nn.Module) -> None:
+        self.state_manager.reset()
+
+
+@contextmanager
+def enabled(
+    pipe: DiffusionPipeline, config: Any, adapter: Callable[[], AdapterHook] | None = None
+) -> Iterator[Attached]:
+    """Within the context, the transformer runs with a diffusers cache of this configuration.
+
+    `adapter` returns a hook around the cache for guidance branches that are separate calls.
+    """
+    transformer = pipe.transformer
+    with restored(pipe):
+        transformer.enable_cache(config)
+        registry = HookRegistry.check_if_exists_or_initialize(transformer)
+        if adapter is not None and family_of(transformer).branches == SEPARATE:
+            registry.register_hook(adapter(), ADAPTER_HOOK)
+            registry.invalidate_child_registries_cache()
+        kept = [vars(hook) for hook in hooks_in(transformer)]
+        try:
+            yield Attached(lambda: bytes_in([held[name] for held in kept for name in held if "state" in name]))
+        finally:
+            registry.remove_hook(ADAPTER_HOOK, recurse=False)
+            transformer.disable_cache()
+
+
+def timestep_left(pipe: DiffusionPipeline) -> Callable[[], float]:
+    """Function that returns 1000 times the share of steps that are left, the current one included.
+
+    FasterCache's published windows assume timesteps that fall evenly; Wan's flow shift bends them.
+    """
+    last: tuple[Any, float] = (None, 1000.0)
+
+    def left() -> float:
+        nonlocal last
+        timestep = pipe.current_timestep  # the same object throughout a step, in which every layer asks
+        if timestep is not last[0]:
+            timesteps = pipe.scheduler.timesteps
+            step = int((timesteps == timestep).nonzero()[0])
+            last = (timestep, 1000.0 * (1 - step / len(timesteps)))
+        return last[1]
+
+    return left

@@ -1,0 +1,53 @@
+"""Control: plain steps at the noise levels of the full steps that the plugin's schedule plans for a speedup.
+
+It shows what the choice of these noise levels achieves without the reused steps between them.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+from diffusers import DiffusionPipeline
+
+from galaxydit.errors import check_count
+from galaxydit.eval.methods.galaxydit_methods import AT_SPEEDUPS
+from galaxydit.eval.methods.method import Setting, method
+from galaxydit.eval.methods.optimised_noise_levels import Choose, at_noise_levels
+from galaxydit.pipelines.trial import Attached
+from galaxydit.policies.budget import full_step_count
+from galaxydit.policies.policy import Limits, Observation
+from galaxydit.policies.schedule import Schedule
+from galaxydit.profiles.resolve import resolve
+from galaxydit.request import SCHEDULE, Request
+
+
+def _placed(pipe: DiffusionPipeline, speedup: float, profile: str | None = None) -> Choose:
+    """Function from the noise levels of all steps to the indices of the full steps for a speedup.
+
+    The schedule follows the profile file, by default the model's shipped profile, and without one the general schedule.
+    """
+    config = resolve(pipe, Request(speedup=speedup, policy=SCHEDULE, profile=profile)).config
+    schedule, limits = config.policy, Limits(config.warmup, config.keep_last, config.max_consecutive)
+    assert isinstance(schedule, Schedule)  # of `policy=SCHEDULE`, with a profile and without
+    return lambda levels: schedule.place(Observation(0, len(levels), None, False, sigmas=tuple(levels), limits=limits))
+
+
+def scheduled_steps(pipe: DiffusionPipeline, speedup: float, steps: int) -> Sequence[int]:
+    """Indices of the full steps that the schedule plans for a speedup at the scheduler's noise levels for `steps`."""
+    scheduler = deepcopy(pipe.scheduler)
+    scheduler.set_timesteps(steps)
+    return _placed(pipe, speedup)(scheduler.sigmas[:-1].tolist())
+
+
+@method(
+    "plain at scheduled levels",
+    "control",
+    lambda steps: [{**setting, "of": steps} for setting in AT_SPEEDUPS],
+    generation=lambda settings, setting: replace(settings, steps=full_step_count(setting["of"], setting["speedup"])),
+    follows_profile=True,
+)
+def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    check_count("of", setting["of"], minimum=1)
+    return at_noise_levels(pipe, setting["of"], _placed(pipe, setting["speedup"], setting.get("profile")))

@@ -1,0 +1,43 @@
+"""SeaCache (arXiv 2602.18993): reuse the block stack's residual while the spectrally filtered latent changes little.
+
+At order 0 a reused step repeats the last residual, at order 1 it extrapolates the last two residuals.
+"""
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from diffusers import DiffusionPipeline, SeaCacheConfig
+
+from galaxydit.eval.methods.caches import enabled
+from galaxydit.eval.methods.method import Setting, geometric_grid, method
+from galaxydit.pipelines.trial import Attached
+
+
+def _settings(steps: int) -> list[Setting]:
+    return [
+        {"threshold": threshold, "max_consecutive_cached": most}
+        for most in (0, 3)
+        for threshold in geometric_grid(0.02, 2.0, 21)
+    ]
+
+
+def _published_settings(steps: int) -> list[Setting]:
+    """The authors' thresholds for Wan2.1-1.3B (0.2, 0.35), and those of arXiv 2610.10457 (0.28, 0.47, 0.7), without a
+    limit on consecutive reuse; diffusers' default exponent is the authors' 3.
+    """
+    return [{"threshold": value, "max_consecutive_cached": 0} for value in (0.2, 0.28, 0.35, 0.47, 0.7)]
+
+
+@method("SeaCache order 0", "SeaCache, arXiv 2602.18993; diffusers", _settings)
+@method("SeaCache published", "SeaCache, arXiv 2602.18993; diffusers", _published_settings, tuned=False)
+def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    return enabled(pipe, config(0, setting))
+
+
+@method("SeaCache order 1", "SeaCache, arXiv 2602.18993; diffusers", _settings)
+def attach_order_1(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    return enabled(pipe, config(1, setting))
+
+
+def config(order: int, setting: Setting) -> SeaCacheConfig:
+    return SeaCacheConfig(residual_order=order, **setting)

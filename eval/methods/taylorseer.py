@@ -1,0 +1,88 @@
+"""TaylorSeer (arXiv 2503.06923): extrapolate the outputs of modules from full steps at a fixed interval.
+
+A setting holds fields of diffusers' `TaylorSeerCacheConfig`; with `lite`, only the last projection is extrapolated.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any
+
+from diffusers import DiffusionPipeline, TaylorSeerCacheConfig
+from diffusers.hooks.taylorseer_cache import TaylorSeerState
+
+from galaxydit.eval.methods.caches import enabled, hooks_in
+from galaxydit.eval.methods.method import Setting, method
+from galaxydit.families import family_of
+from galaxydit.pipelines.trial import Attached
+
+# Of arXiv 2609.36433; every module is extrapolated.
+PUBLISHED_SETTING: Setting = {"cache_interval": 3, "disable_cache_before_step": 3, "max_order": 1, "lite": False}
+
+
+def _settings(steps: int) -> list[Setting]:
+    """The lite mode at orders 1 and 0, and the published mode.
+
+    The lite mode at order 1 gets a fine grid, because one warm-up step more or less changes its PSNR by decibels.
+    """
+    points = [(2, 0.6), (2, 0.3), (2, 0.1), (3, 0.3), (3, 0.1), (4, 0.2), (4, 0.06), (5, 0.1), (6, 0.06)]
+    shares = (0.1, 0.16, 0.18, 0.2, 0.22, 0.24, 0.26, 0.28, 0.3, 0.34, 0.4)
+    fine = [*points, *((interval, share) for interval in (2, 3, 4, 5, 6) for share in shares)]
+    modes = [({"lite": True}, 1, fine), ({"lite": True}, 0, points), ({"lite": False}, 1, points)]
+    settings = [
+        {"cache_interval": interval, "disable_cache_before_step": math.ceil(steps * share), "max_order": order} | mode
+        for mode, order, tried in modes
+        for interval, share in tried
+    ]
+    return [setting for index, setting in enumerate(settings) if setting not in settings[:index]]
+
+
+def taylorseer_config(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> TaylorSeerCacheConfig:
+    """The cache's configuration; the published mode extrapolates every attention and feed-forward.
+
+    diffusers' default patterns match none of Wan's, so their names are passed.
+    """
+    family = family_of(pipe.transformer)
+    parts = [part for name, part in family.parts.items() if name != "modulated_input"]
+    stacks = "|".join(family.stacks)
+    return TaylorSeerCacheConfig(
+        **{name: value for name, value in setting.items() if name != "lite"},
+        taylor_factors_dtype=pipe.transformer.dtype,
+        use_lite_mode=setting["lite"],
+        cache_identifiers=None if setting["lite"] else [rf"({stacks})\.\d+\.({'|'.join(parts)})"],
+    )
+
+
+@contextmanager
+def on_published_steps(
+    pipe: DiffusionPipeline, setting: Setting, state_class: type[TaylorSeerState] = TaylorSeerState
+) -> Iterator[Attached]:
+    """TaylorSeer's cache with the full steps of the published code: 0, 1, 2, 5, 8, ... for 3 and 3.
+
+    diffusers' cache computes steps 0, 1, 2, 4, 7, ... there. `state_class` extrapolates each module.
+    """
+
+    def measure(hook: Any) -> tuple[bool, TaylorSeerState]:
+        state = hook.state_manager.get_state()
+        state.current_step += 1
+        past_first = state.current_step - setting["disable_cache_before_step"] + 1
+        return past_first <= 0 or past_first % setting["cache_interval"] == 0, state
+
+    with enabled(pipe, taylorseer_config(pipe, setting, None)) as attached:
+        for hook in hooks_in(pipe.transformer, "taylorseer_cache"):
+            hook.state_manager._state_cls = state_class
+            hook._measure_should_compute = partial(measure, hook)
+        yield attached
+
+
+@method("TaylorSeer", "TaylorSeer, arXiv 2503.06923; diffusers", _settings)
+def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    return enabled(pipe, taylorseer_config(pipe, setting, calibration))
+
+
+@method(
+    "TaylorSeer published", "TaylorSeer, arXiv 2503.06923; diffusers", lambda steps: [PUBLISHED_SETTING], tuned=False
+)
+def attach_published(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    return on_published_steps(pipe, setting)

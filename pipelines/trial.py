@@ -1,0 +1,165 @@
+"""One trial: a video is generated with something attached to the pipeline, and measured against the plain video."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from diffusers import DiffusionPipeline
+from numpy.typing import NDArray
+
+import galaxydit
+from galaxydit.errors import noted
+from galaxydit.families import transformers_of
+from galaxydit.pipelines.compute_counter import ComputeCounter, Part
+from galaxydit.pipelines.conditions import device_name, package_versions
+from galaxydit.pipelines.generate import GeneratedVideo, generate
+from galaxydit.pipelines.psnr import psnr
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.trial_result import TrialResult
+from galaxydit.pipelines.video import hash_frames
+from galaxydit.report import Report
+
+WARM_UP_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Attached:
+    """What is attached to a pipeline; the functions are called between transformer calls.
+
+    bytes_held: bytes of the tensors that it keeps now; None if it does not expose them.
+    reset: drops its state after the transformer was called without the pipeline; None: as every diffusers cache.
+    report: the plugin's report of the last generation; None for everything else.
+    """
+
+    bytes_held: Callable[[], int | None]
+    reset: Callable[[], None] | None = None
+    report: Callable[[], Report] | None = None
+
+
+Attach = Callable[[DiffusionPipeline], AbstractContextManager[Attached]]
+Measured = tuple[dict[str, float], dict[str, str], dict[str, str]]
+Measure = Callable[[NDArray[np.float32], NDArray[np.float32] | None, str], Measured]
+"""Function of the video, the plain video (None for itself) and the prompt: values of metrics, why others do not suit
+the video, and errors, each by name."""
+
+
+@contextmanager
+def plain(pipe: DiffusionPipeline) -> Iterator[Attached]:
+    """Attach nothing."""
+    yield Attached(lambda: 0)
+
+
+@contextmanager
+def accelerated(pipe: DiffusionPipeline, **arguments: Any) -> Iterator[Attached]:
+    """Attach the plugin; `arguments` are those of `galaxydit.accelerate`. `bytes_held` is the peak so far."""
+    with galaxydit.accelerate(pipe, **arguments) as acceleration:
+        yield Attached(lambda: acceleration.report.bytes_held, report=lambda: acceleration.report)
+
+
+@dataclass(frozen=True, eq=False)
+class Generated:
+    """A video with what was attached: its counted operations (0: not counted), bytes held, and the plugin's report."""
+
+    video: GeneratedVideo
+    operations: float = 0.0
+    bytes_held: int | None = None
+    report: Report | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PlainVideo:
+    """The video that a trial is compared with; `video` is None if this process did not generate it."""
+
+    frames: NDArray[np.float32]
+    operations: float = 0.0
+    video: GeneratedVideo | None = None
+
+
+def generate_with(
+    pipe: DiffusionPipeline,
+    prompt: str,
+    settings: GenerationSettings,
+    seed: int,
+    attach: Attach = plain,
+    parts: tuple[Part, ...] = (),
+    *,
+    cpu_counter: bool = False,
+) -> Generated:
+    """Generate with `attach`, and count the operations of `parts`, from `measure_parts`."""
+    transformer = next(iter(transformers_of(pipe).values()))  # `measure_parts` refuses several
+    with attach(pipe) as attached, ExitStack() as stack:
+        counter = stack.enter_context(ComputeCounter(transformer, parts, attached.bytes_held)) if parts else None
+        video = generate(pipe, prompt, settings, seed, cpu_counter=cpu_counter)
+        report = attached.report() if attached.report else None
+    if counter is not None:
+        return Generated(video, counter.flops, counter.bytes_held, report)
+    return Generated(video, bytes_held=None if report is None else report.bytes_held, report=report)
+
+
+def psnr_alone(video: NDArray[np.float32], reference: NDArray[np.float32] | None, prompt: str) -> Measured:
+    """The PSNR in dB; nothing without a plain video."""
+    return ({} if reference is None else {"psnr": psnr(video, reference)}), {}, {}
+
+
+def result_of(
+    pipe: DiffusionPipeline,
+    made: Generated,
+    reference: PlainVideo | None = None,
+    share_of_steps: float | None = None,
+    *,
+    counted: bool = False,
+    measure: Measure = psnr_alone,
+    code: str = "",
+) -> TrialResult:
+    """The result of a generated video against the plain video `reference`.
+
+    The compute fraction is that of `counted` operations, else `share_of_steps` if given (1 for the plain video itself),
+    else of the plugin's report, else of the operations.
+    """
+    video, failures = made.video, dict[str, str]()
+    report: dict[str, Any] | None = None
+    versions: dict[str, str] = {}
+    device = ""
+    if made.report is not None:
+        with noted(failures, "report"):
+            report = made.report.to_dict()
+    with noted(failures, "versions"):
+        versions = package_versions()
+    with noted(failures, "device"):
+        device = device_name(pipe)
+    unit: Literal["blocks", "operations", "steps"] = "operations"
+    fraction = made.operations / reference.operations if reference is not None and reference.operations else None
+    if share_of_steps is not None and not counted:
+        unit, fraction = "steps", share_of_steps
+    elif report is not None and not counted:
+        unit, fraction = "blocks", report.get("compute_fraction")
+    values, skipped, raised = measure(video.frames, None if reference is None else reference.frames, video.prompt)
+    timed = None if reference is None else reference.video
+    return TrialResult(
+        frames_sha256=hash_frames(video.frames),
+        shape=tuple(video.frames.shape),
+        settings=asdict(video.settings),
+        denoise_seconds=video.denoise_seconds,
+        end_to_end_seconds=video.end_to_end_seconds,
+        plain_denoise_seconds=None if timed is None else timed.denoise_seconds,
+        plain_end_to_end_seconds=None if timed is None else timed.end_to_end_seconds,
+        compute_fraction=fraction,
+        compute_unit=unit if fraction is not None else "",
+        denoise_joules=video.denoise_joules,
+        energy_per_video_joules=video.joules,
+        avg_power_watts=video.watts,
+        energy_note="" if video.energy is None else video.energy.note,
+        load=video.load,
+        shared=video.shared,
+        report=report,
+        metrics=values,
+        skipped=skipped,
+        failures=failures | raised,
+        versions=versions,
+        code=code,
+        device=device,
+        block_operations=made.operations or None,
+        bytes_held=made.bytes_held,
+    )

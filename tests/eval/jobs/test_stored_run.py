@@ -1,0 +1,55 @@
+"""The run folder of an earlier version is read, and is extended only if a mixture of versions is allowed."""
+
+import logging
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.jobs.job import Variant
+from galaxydit.eval.jobs.run_job import load_run, open_run, run_job
+from galaxydit.eval.report.payload import page_data
+from galaxydit.eval.report.read_run import read_run
+from galaxydit.pipelines.code_identity import code_identity
+from galaxydit.pipelines.runs import Outcome
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    """Four videos of wan-tiny in 10 steps, written before records held the identity of the code."""
+    return Path(shutil.copytree(Path(__file__).with_name("stored_run"), tmp_path / "run"))
+
+
+def test_an_earlier_run_is_read(stored: Path):
+    run = read_run(stored)
+    assert [record.variant for record in run.records] == ["baseline", "galaxydit", "half", "skip"]
+    assert [record.compute_fraction for record in run.records] == [1.0, 0.9, 0.5, 0.5]
+    assert [round(record.metrics["psnr"], 2) for record in run.records[1:]] == [28.52, 12.92, 12.57]
+    assert {record.code for record in run.records} == {""}
+    assert all(record.video and not record.damage for record in run.records)
+    assert [variant["name"] for variant in page_data(run, {}, "")["variants"]] == [
+        variant.name for variant in run.job.variants
+    ]
+    store, job = load_run(stored)
+    assert {unit.id for unit in job.units()} == store.unit_ids()
+    assert run_job(job, store) == Outcome(4, 0)  # nothing is left, so no version is mixed
+
+
+def test_an_earlier_run_is_extended_only_if_a_mixture_of_versions_is_allowed(
+    stored: Path, caplog: pytest.LogCaptureFixture
+):
+    _, job = load_run(stored)
+    job = replace(job, variants=(*job.variants, Variant("third", "fewer-steps", {"steps": 3})))
+    store = open_run(stored, job)
+    expected = rf"holds videos of other versions: .*code unknown -> {code_identity()}; take a new --out, or"
+    with pytest.raises(GalaxyDiTError, match=expected):
+        run_job(job, store)
+    assert len(store.unit_ids()) == 4
+    with caplog.at_level(logging.WARNING):
+        assert run_job(job, store, allow_mixed_versions=True) == Outcome(5, 0)
+    assert f"mixes versions: code unknown -> {code_identity()}" in caplog.text.replace("galaxydit ", "")
+    assert read_run(stored).records[-1].code == code_identity()

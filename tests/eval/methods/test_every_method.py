@@ -1,0 +1,204 @@
+"""Every method of the comparison: what it computes, by hand, and that it leaves no trace."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from galaxydit.eval.methods.registry import declared, load_method, slug_of
+from galaxydit.pipelines.compute_counter import ComputeCounter, measure_parts
+from galaxydit.pipelines.generate import GeneratedVideo, generate
+from galaxydit.pipelines.settings import GenerationSettings
+
+PROMPT = "a red ball moves left over a plain background"
+STEPS = 10  # galaxydit reuses nothing at 8 steps and fewer
+METHODS = {
+    name: load_method(name)
+    for name, declaration in declared().items()
+    if declaration.source != "ablation"  # they need a model with a profile, see test_ablations.py
+}
+NEVER_AGAIN = 1e9  # a threshold that no change reaches
+BLOCKS = 3
+PROXY = {"proxy": "block_residual"}
+
+
+def needs(name: str) -> Any:
+    method = METHODS[name]
+    return pytest.param(name, marks=pytest.mark.skipif(not method.is_available, reason=f"needs {method.needs}"))
+
+
+@pytest.fixture
+def ten_steps(tiny_settings) -> GenerationSettings:
+    return replace(tiny_settings, steps=STEPS)
+
+
+@pytest.fixture
+def run_method(tiny_wan_pipeline, ten_steps) -> Callable[..., tuple[GeneratedVideo, float]]:
+    """Runs a method once; gives the video and the compute fraction counted."""
+    parts = measure_parts(tiny_wan_pipeline, PROMPT, ten_steps)
+    plain_flops = 2 * STEPS * sum(part.flops for part in parts)
+
+    def run(name: str, setting: dict[str, Any], calibration: Any = None) -> tuple[GeneratedVideo, float]:
+        method = METHODS[name]
+        settings = method.generation(ten_steps, setting) if method.generation else ten_steps
+        with (
+            method.attach(tiny_wan_pipeline, setting, calibration) as attached,
+            ComputeCounter(tiny_wan_pipeline.transformer, parts, attached.bytes_held) as counter,
+        ):
+            video = generate(tiny_wan_pipeline, PROMPT, settings, seed=0)
+        return video, counter.flops / plain_flops
+
+    return run
+
+
+def test_names_are_unique_also_in_job_files_and_can_be_listed_with_commas():
+    names = list(declared())
+    assert len({slug_of(name) for name in names}) == len(names)
+    assert not [name for name in names if "," in name]
+
+
+@pytest.mark.parametrize("name", declared())
+def test_a_declaration_that_is_read_from_the_syntax_is_that_of_the_method(name):
+    read, method = declared()[name], load_method(name)
+    fields = ("name", "source", "tuned", "needs")
+    assert [getattr(read, field) for field in fields] == [getattr(method, field) for field in fields]
+    assert load_method(method.slug) is method
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_candidate_settings_are_different_json(name):
+    texts = [json.dumps(dict(setting), sort_keys=True) for setting in METHODS[name].settings(50)]
+    assert len(texts) > 1 or not METHODS[name].tuned
+    assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize("name", [needs(name) for name in METHODS])
+def test_a_method_leaves_no_trace(name, tiny_wan_pipeline, ten_steps, run_method):
+    method = METHODS[name]
+    before = generate(tiny_wan_pipeline, PROMPT, ten_steps, seed=0)
+    call = type(tiny_wan_pipeline).__call__
+    owners = [tiny_wan_pipeline, *tiny_wan_pipeline.transformer.modules()]
+    attributes = [set(vars(owner)) for owner in owners]
+    calibration = method.calibrate(tiny_wan_pipeline, [PROMPT, "a"], ten_steps, 0) if method.calibrate else None
+    fastest = dict(method.settings(STEPS)[-1])
+    if not method.tuned and "threshold" in fastest:  # a published one may reuse nothing on random weights
+        fastest["threshold"] = NEVER_AGAIN
+    with_method, fraction = run_method(name, fastest, calibration)
+    after = generate(tiny_wan_pipeline, PROMPT, ten_steps, seed=0)
+    assert fraction < 1 or (name == "repeated plain run" and fraction == pytest.approx(1))
+    assert not np.array_equal(with_method.frames, before.frames)
+    assert np.array_equal(after.frames, before.frames)
+    assert type(tiny_wan_pipeline).__call__ is call
+    for owner, names in zip(owners, attributes, strict=True):
+        assert set(vars(owner)) - names <= {"_diffusers_hook"}
+
+
+def test_fewer_steps_count_as_their_share(run_method):
+    assert run_method("fewer steps", {"steps": 4})[1] == pytest.approx(0.4)
+    assert run_method("optimised noise levels", {"steps": 4, "levels": 2.0, "of": STEPS})[1] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_uniform_skip_computes_the_steps_it_says(order, run_method):
+    assert run_method(f"uniform skip order {order}", {"steps": STEPS, "full_steps": 4})[1] == pytest.approx(0.4)
+
+
+def test_a_schedule_computes_its_steps(run_method):
+    assert run_method("searched schedule", {"full_steps": 3}, {"3": [0, 2, 7]})[1] == pytest.approx(0.3)
+
+
+def test_first_block_cache_runs_one_block_after_the_first_step(run_method):
+    _, fraction = run_method("FirstBlockCache", {"threshold": NEVER_AGAIN})
+    assert fraction == pytest.approx((BLOCKS + (STEPS - 1)) / (BLOCKS * STEPS))
+
+
+def test_mag_cache_computes_the_retained_steps_alone(run_method):
+    setting = {"steps": STEPS, "threshold": NEVER_AGAIN, "max_skip_steps": 100, "retention_ratio": 0.2}
+    assert run_method("MagCache", setting, {"ratios": [1.0] * STEPS})[1] == pytest.approx(0.2)
+
+
+def test_mag_cache_is_calibrated_by_its_own_mode(tiny_wan_pipeline, ten_steps):
+    ratios = METHODS["MagCache"].calibrate(tiny_wan_pipeline, [PROMPT], ten_steps, 0)["ratios"]
+    assert len(ratios) == STEPS
+    assert ratios[0] == 1.0
+    assert all(0.5 < ratio < 2 for ratio in ratios)
+
+
+@pytest.mark.parametrize("lite", [True, False])
+def test_taylorseer_computes_every_other_step_after_its_start(lite, run_method):
+    setting = {"cache_interval": 2, "disable_cache_before_step": 4, "max_order": 1, "lite": lite}
+    assert run_method("TaylorSeer", setting)[1] == pytest.approx(0.7)  # 0 to 3, 5, 7, 9
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_sea_cache_computes_first_last_and_every_fourth(order, run_method):
+    setting = {"threshold": NEVER_AGAIN, "max_consecutive_cached": 3}
+    assert run_method(f"SeaCache order {order}", setting)[1] == pytest.approx(0.4)  # 0, 4, 8, 9
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_hicache_and_taylorseer_compute_the_published_steps(order, run_method):
+    setting = {"cache_interval": 3, "disable_cache_before_step": 3, "max_order": order, "lite": False}
+    for name in ("TaylorSeer published", "HiCache published"):
+        assert run_method(name, setting)[1] == pytest.approx(0.5)  # 0, 1, 2, 5, 8
+
+
+def test_a_step_list_computes_its_steps_and_those_of_one_branch(run_method):
+    assert run_method("step list", {"full": [0, 1, 5]})[1] == pytest.approx(0.3)
+    assert run_method("step list", {"full": [0, 1, 5], "conditional_only": [9]})[1] == pytest.approx(0.35)
+
+
+def test_ertacache_computes_the_steps_of_its_offline_schedule(run_method):
+    errors = [[1.0 if step in (3, 7) else 0.0] * step for step in range(STEPS)]
+    factors = {branch: [[0.0] * step for step in range(STEPS)] for branch in ("cond", "uncond")}
+    calibration = {"errors": errors, "factors": factors, "scales": [factors["cond"]] * 2}
+    setting = {"full_steps": 3, "adjust": False, "rectify": False}
+    assert run_method("ERTACache", setting, calibration)[1] == pytest.approx(0.3)  # 0, 3, 7
+
+
+def test_profiling_dit_runs_its_foreground_blocks_between_full_steps(run_method):
+    setting = {"first": 2, "interval": 4, "share": 0.67}
+    _, fraction = run_method("ProfilingDiT", setting, {"foreground_attention": [1.2, 0.8, 0.9]})
+    assert fraction == pytest.approx((4 + 6 / BLOCKS) / STEPS)  # 0, 1, 2 and 6 in full
+
+
+def share_of(pipe, settings, name):
+    parts = measure_parts(pipe, PROMPT, settings)
+    return sum(part.flops for part in parts if part.path.endswith(name)) / sum(part.flops for part in parts)
+
+
+def test_faster_cache_skips_the_unconditional_branch_and_attention(tiny_wan_pipeline, ten_steps, run_method):
+    own = share_of(tiny_wan_pipeline, ten_steps, "attn1")
+    setting = {"unconditional_every": 5, "attention_every": 2, "start": 1001, "alpha": 1.0}
+    _, fraction = run_method("FasterCache", setting)
+    # Both branches at steps 0 and 5; of the 8 others the conditional one, at 1, 3, 7 and 9 without self-attention.
+    assert fraction == pytest.approx((2 + 8 / 2 - own * 4 / 2) / STEPS)
+
+
+@pytest.mark.skipif(not METHODS["DBCache"].is_available, reason="needs cache_dit")
+@pytest.mark.parametrize("name", ["DBCache", "DBCache + TaylorSeer", "DBCache joint CFG"])
+def test_db_cache_runs_its_first_block_after_the_warm_up(name, run_method):
+    order = {"order": 1} if "TaylorSeer" in name else {}
+    setting = {"threshold": NEVER_AGAIN, "warmup_steps": 2, "first_blocks": 1, **order}
+    assert run_method(name, setting)[1] == pytest.approx((2 * BLOCKS + 8) / (BLOCKS * STEPS))
+
+
+def test_the_paper_reads_the_proxy_in_one_branch(run_method, monkeypatch):
+    monkeypatch.setattr("galaxydit.profiles.resolve.DOCUMENTED_PROXIES", ("block_residual",))
+    _, fraction = run_method("galaxydit paper", {"threshold": NEVER_AGAIN})
+    assert fraction == pytest.approx((2 * 2 * BLOCKS + 8) / (2 * BLOCKS * STEPS))
+
+
+def test_branches_alone_read_it_in_both(run_method, monkeypatch):
+    monkeypatch.setattr("galaxydit.profiles.resolve.DOCUMENTED_PROXIES", ("block_residual",))
+    _, fraction = run_method("galaxydit paper branches alone", {"threshold": NEVER_AGAIN})
+    assert fraction == pytest.approx((2 * 2 * BLOCKS + 16) / (2 * BLOCKS * STEPS))
+
+
+@pytest.mark.parametrize("name", ["galaxydit", "galaxydit without a profile"])
+@pytest.mark.parametrize(("speedup", "full_steps"), [(1.25, 8), (2.0, 5)])
+def test_the_default_computes_the_steps_that_its_speedup_allows(name, speedup, full_steps, run_method):
+    assert run_method(name, {"speedup": speedup})[1] == pytest.approx(full_steps / STEPS)

@@ -1,0 +1,34 @@
+"""One table, for a terminal, as Markdown and as HTML."""
+
+from io import StringIO
+
+from rich.console import Console
+
+from galaxydit.pipelines.table import Table, digits, number
+
+TABLE = Table(("name", "dB", "note"), [("a <b>", "30.1", "first"), ("c", "-", "")], has_notes=True)
+
+
+def test_markdown_aligns_text_left_and_numbers_right():
+    assert TABLE.markdown() == "| name | dB | note |\n| --- | ---: | --- |\n| a <b> | 30.1 | first |\n| c | - |  |"
+    assert Table.of([]).markdown() == ""
+
+
+def test_html_is_escaped():
+    assert "<td>a &lt;b&gt;</td><td>30.1</td>" in TABLE.html()
+    assert TABLE.html().startswith("<table><thead><tr><th>name</th>")
+
+
+def test_a_terminal_shows_disturbed_seconds_in_two_lines():
+    screen = StringIO()
+    table = Table.of([{"name": "a", "speedup": "(2.00x, disturbed)", "page": "x"}], leave_out=("page",))
+    Console(file=screen, width=80).print(table.terminal())
+    lines = [line.strip() for line in screen.getvalue().splitlines()]
+    assert any(line.endswith("(2.00x,") for line in lines)
+    assert "disturbed)" in lines
+    assert "page" not in screen.getvalue()
+
+
+def test_numbers_have_a_dash_for_none_and_three_digits():
+    assert (number(None, ".2f"), number(1.234, ".2f")) == ("-", "1.23")
+    assert [digits(value) for value in (0.001, 12.345, 1234567)] == ["<0.01", "12.3", "1,234,567"]
