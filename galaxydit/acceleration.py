@@ -28,7 +28,8 @@ from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.hooks import RootHook, module_hooks
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.registration import HookSet, hook_of
-from galaxydit.runtime.session import DEFAULT_REPORTS, Session, Source
+from galaxydit.runtime.session import DEFAULT_REPORTS, Session
+from galaxydit.runtime.source import Source
 from galaxydit.runtime.timing import EdgeHook
 
 

@@ -13,7 +13,8 @@ from galaxydit.proxies import proxies_of
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.hooks import module_hooks
 from galaxydit.runtime.registration import hook_of
-from galaxydit.runtime.session import Session, Source
+from galaxydit.runtime.session import Session
+from galaxydit.runtime.source import Source
 
 
 @dataclass(frozen=True)
