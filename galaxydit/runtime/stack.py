@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from galaxydit.families import Family, blocks_of
+from galaxydit.families import Family
 from galaxydit.proxies import PROXIES, Place, Proxy
+from galaxydit.recognition import blocks_of
 from galaxydit.runtime.call import Call, LeaveForward
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.reuse import OutputReuse
