@@ -26,7 +26,7 @@ from galaxydit.calibration.search import (
 )
 from galaxydit.calibration.thresholds import deviation_weight, mean_distance, solve_threshold
 from galaxydit.errors import refusal
-from galaxydit.families import SEPARATE, blocks_of, family_of, transformers_of
+from galaxydit.families import SEPARATE
 from galaxydit.pipelines.runs import hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.budget import full_step_count
@@ -40,6 +40,7 @@ from galaxydit.profiles.fingerprint import model_of
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Profile
 from galaxydit.proxies import PROXIES, proxies_of
+from galaxydit.recognition import blocks_of, family_of, transformers_of
 from galaxydit.runtime.step import draws_noise
 
 REUSE: Literal["output"] = "output"

@@ -15,13 +15,13 @@ from torch import nn
 from galaxydit.acceleration import Acceleration
 from galaxydit.clock import synchronize
 from galaxydit.config import GalaxyDiTConfig
-from galaxydit.families import blocks_of, family_of, transformers_of
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.schedule import FixedSteps
 from galaxydit.policies.threshold import Threshold
 from galaxydit.profiles.evidence import Seconds
 from galaxydit.proxies import PROXIES, proxies_of
+from galaxydit.recognition import blocks_of, family_of, transformers_of
 
 STEPS = 3
 PROXY_STEPS = 12  # two of them full

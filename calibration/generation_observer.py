@@ -12,11 +12,12 @@ from galaxydit.calibration.recording import Recording, round_digits
 from galaxydit.calibration.replay import Outputs, answering
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.families import CONCATENATED, family_of, transformers_of
+from galaxydit.families import CONCATENATED
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.threshold import Threshold
 from galaxydit.proxies import PROXIES, distance_of, proxies_of
+from galaxydit.recognition import family_of, transformers_of
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.guidance import guidance_of
 from galaxydit.runtime.observer import Observer

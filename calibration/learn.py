@@ -16,12 +16,12 @@ from rich.console import Console
 from galaxydit.calibration.budget import Budget
 from galaxydit.calibration.calibration import calibrate
 from galaxydit.errors import GalaxyDiTError, ProfileWarning
-from galaxydit.families import transformers_of
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import LiveProgress, hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import model_of, profile_mismatch
 from galaxydit.profiles.schema import Profile, read_profile
+from galaxydit.recognition import transformers_of
 
 LEARNED = Budget((4, 8), check=False)
 

@@ -15,12 +15,12 @@ from galaxydit.calibration.rank import Ranking, rank_proxies
 from galaxydit.calibration.recording import Array, Recording, estimated_rounding, ratios_of_distances
 from galaxydit.calibration.schedule_error import Order, ScheduleError
 from galaxydit.calibration.search import FullSteps, balanced, best_schedules
-from galaxydit.families import transformers_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.budget import full_step_count
 from galaxydit.profiles.conditions import dtype_of
 from galaxydit.profiles.evidence import ErrorPropagation, Recorded
 from galaxydit.profiles.schema import Profile
+from galaxydit.recognition import transformers_of
 from galaxydit.runtime.step import draws_noise
 
 MOVED_DB = 0.1  # error over the least, on all samples, that schedules without the newest sample may have

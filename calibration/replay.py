@@ -10,7 +10,7 @@ from diffusers.hooks import HookRegistry, ModelHook
 from torch import Tensor, nn
 
 from galaxydit.extrapolation import slope_ahead
-from galaxydit.families import transformers_of
+from galaxydit.recognition import transformers_of
 from galaxydit.runtime.outputs import build_output, tensors_of
 
 HOOK = "galaxydit_replay"

@@ -6,10 +6,10 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.families import transformers_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sizes import has_one_size, modulus_of, pixels_of_token
 from galaxydit.profiles.fingerprint import plain_config
+from galaxydit.recognition import transformers_of
 
 TOKENS = 1800  # of a small video, at most
 SHARE = 0.4  # of the tokens of the full video, at most

@@ -13,8 +13,6 @@ from galaxydit.config import GalaxyDiTConfig
 from galaxydit.description import refuse_unworkable
 from galaxydit.energy import meter_of
 from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_choice, check_count, refusal
-from galaxydit.families import family_of, transformers_of, unwrap_compiled
-from galaxydit.other_caches import forward_of_another
 from galaxydit.outcome import Goal
 from galaxydit.policies.proxy_threshold import ProxyThreshold
 from galaxydit.policies.schedule import Schedule
@@ -22,13 +20,16 @@ from galaxydit.profiles.conditions import notes_and_warnings
 from galaxydit.profiles.resolve import Settings, resolve
 from galaxydit.profiles.schema import Profile
 from galaxydit.proxies import PROXIES
+from galaxydit.recognition import family_of, transformers_of, unwrap_compiled
 from galaxydit.report import Report
 from galaxydit.request import AUTO, LOSSLESS, Request
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.hooks import RootHook, module_hooks
 from galaxydit.runtime.observer import Observer
+from galaxydit.runtime.reached import missed, replaced
 from galaxydit.runtime.registration import HookSet, hook_of
-from galaxydit.runtime.session import DEFAULT_REPORTS, Session, Source
+from galaxydit.runtime.session import DEFAULT_REPORTS, Session
+from galaxydit.runtime.source import Source
 from galaxydit.runtime.timing import EdgeHook
 
 
@@ -50,21 +51,18 @@ def accelerate(
 ) -> "Acceleration":
     """Make a diffusers pipeline, or a bare transformer, reuse the steps that change little.
 
-    The steps that are still computed are the full steps. A proxy is a cheap tensor whose change shows how much the
-    output of the transformer is about to change. A profile holds measurements of one model, usually those of a
-    calibration (`galaxydit calibrate`), and the full steps planned from them.
+    Full steps are those that are still computed. A proxy is a cheap tensor whose change shows how much the output is
+    about to change. A profile holds measurements of one model and the full steps planned from them.
 
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
         speedup: block evaluations without the plugin, divided by those with it; from 1 to the number of steps divided
-            by the number of always-computed steps. Every generation reaches this speedup, except generations of 8 steps
-            or fewer, which are computed in full. By default 2.0. With the default, and with `quality` or `min_psnr`,
-            generations of fewer than 0.28 times the profile's steps are also computed in full.
+            by the number of always-computed steps; by default 2.0. Generations of 8 steps or fewer are computed in
+            full; with the default, `quality` or `min_psnr` also those of fewer than 0.28 times the profile's steps.
         policy: how full steps are chosen for a speedup. "schedule" computes planned steps. "proxy" is GalaxyDiT's
-            (arXiv 2512.03451): it reuses while the model's proxy has moved less than a threshold, which the profile's
-            calibration solved for this speedup, or which is learned during the generation. "auto" takes the policy
-            that did better on the held-out prompts of the profile's calibration, and "schedule" if the calibration did
-            not compare them.
+            (arXiv 2512.03451): it reuses while the proxy has moved less than a threshold, calibrated for the speedup or
+            learned during the generation. "auto" takes the one that did better on the held-out prompts of the
+            profile's calibration, else "schedule".
         max_error: largest expected relative error of a reused step, at least 0. A step whose expected error is larger
             is computed, even if `speedup` is then missed.
         profile: a `Profile`, the name of a shipped profile, or a file of `galaxydit calibrate`. By default the shipped
@@ -72,30 +70,25 @@ def accelerate(
             during the generation.
         threshold: for manual tuning, the rule of arXiv 2512.03451: the first fifth of the steps is computed, then steps
             are reused while the summed change of the proxy is below the threshold. Larger is faster, 0 reuses nothing.
-        min_psnr: instead of a speedup, a PSNR against the plain video in dB. On held-out prompts, the profile's
-            calibration measured the mean PSNR at some speedups. The plugin takes the largest of these speedups where
-            the lower end of the mean's 95 % interval is at least `min_psnr`. Needs a measured profile, and promises a
-            mean, not each video.
+        min_psnr: instead of a speedup, a PSNR against the plain video in dB: the largest speedup whose mean PSNR on the
+            calibration's held-out prompts has a 95 % interval above it. Needs a measured profile.
         quality: instead of a speedup, "lossless" (every step is computed), or a name for a speedup: "high" (1.5),
             "balanced" (2.0) or "fast" (3.0).
-        proxy: one of `galaxydit.PROXIES`; by default the proxy of the profile if it was measured, else the proxy of the
-            best published quality that this kind of transformer offers (`galaxydit.profiles.resolve.documented_proxy`).
-        warmup: share of first steps that are always computed, in [0, 1]; by default the share that the profile sets for
-            the speedup; without a profile, 0.2 or 0.4 / speedup, whichever is less; with `threshold`, or with
-            `max_error` and no speedup, 0.2.
+        proxy: one of `galaxydit.PROXIES`; by default the measured profile's, else the proxy of the best published
+            quality that this kind of transformer offers (`galaxydit.profiles.resolve.documented_proxy`).
+        warmup: share of first steps that are always computed, in [0, 1]; by default the profile's for the speedup;
+            without a profile, at most 0.4 / speedup; at most 0.2 and, with `threshold` or `max_error` alone, 0.2.
         config: all settings, instead of the arguments from `speedup` to `warmup`.
         scheduler: for a bare transformer, the scheduler that drives it; a pipeline has its own. Without a scheduler,
             full steps do not correct the error of the reused steps before them (`GalaxyDiTConfig.correction`), and
             calls can be reused only inside a `cache_context` that gives the step (`apply_galaxydit`).
         keep_reports: how many reports `Acceleration.reports` keeps; None keeps all.
 
-    Returns:
-        An `Acceleration`, active at once; use it as a context manager or call `remove()`.
+    Returns an `Acceleration`, active at once; use it as a context manager or call `remove()`.
 
     Raises:
-        GalaxyDiTError: settings are not allowed, contradict each other, or are given together with `config`; no plan
-            can serve the speedup; the profile did not measure the PSNR; the transformer is unsupported, or accelerated
-            or cached already; the profile is damaged, or belongs to another model.
+        GalaxyDiTError: settings are not allowed or contradict each other; no plan serves the speedup or the PSNR; the
+            transformer is unsupported, accelerated or cached already; the profile is damaged or another model's.
     """
     request = Request(speedup, policy, max_error, threshold, min_psnr, quality, profile, proxy, warmup)
     if config is not None and not isinstance(config, GalaxyDiTConfig):
@@ -131,10 +124,8 @@ def apply_galaxydit(
 ) -> "Acceleration":
     """Attach the plugin to one transformer, in the manner of diffusers' `apply_*` hooks; return the `Acceleration`.
 
-    `config` has the settings, by default `GalaxyDiTConfig()`. `scheduler` is the scheduler that drives the transformer.
     Without a `scheduler`, a call can be reused only inside diffusers' `transformer.cache_context("cond",
-    step_index=..., num_inference_steps=..., sigma=...)`, which states the guidance branch and the step. Raises the
-    errors of `accelerate`. `remove_galaxydit(transformer)` removes the plugin again.
+    step_index=..., num_inference_steps=..., sigma=...)`. Raises the errors of `accelerate`.
     """
     return accelerate(transformer, config=config or GalaxyDiTConfig(), scheduler=scheduler)
 
@@ -156,19 +147,12 @@ def remove(pipe: Any) -> None:
 class Acceleration:
     """The plugin attached to one pipeline: a context manager that keeps the reports of its generations.
 
-    Args:
-        pipe: the pipeline, or a bare transformer.
-        config: the settings.
-        scheduler: for a bare transformer, the scheduler that drives it.
-        profile: the profile that `config` was made from. The report of each generation says how its conditions differ
-            from the conditions under which the profile was measured.
-        notes: sentences that are added to every report.
-        warnings: sentences that are added to every report and also raised as Python warnings.
+    Args (others as in `accelerate`):
+        profile: what `config` was made from; reports say how a generation differs from its conditions.
+        notes, warnings: sentences for every report; `warnings` are also raised as Python warnings.
         goal: the request of the user, such as a speedup; None if the user passed `config`.
         observer: receives the tensors of every transformer call.
-        engine: called once for each transformer with the arguments of `Engine`, the class that decides whether a call
-            of the transformer is computed or predicted; pass a subclass to decide or predict in another way.
-        keep_reports: how many reports of generations are kept; None keeps all.
+        engine: a subclass of `Engine` decides or predicts in another way.
     """
 
     def __init__(
@@ -225,35 +209,9 @@ class Acceleration:
             if isinstance(module, nn.Module):
                 self._hooks.add(module, EdgeHook(self._session, self._missed, encodes_text=module is not decoder))
 
-    def _replaced(self) -> str:
-        """Error text if a hooked transformer was replaced in the pipeline, else an empty string."""
-        if isinstance(self._pipe, nn.Module) or not self._hooks.are_attached:
-            return ""
-        for name, transformer in self._transformers.items():
-            now = getattr(self._pipe, name, None)
-            if isinstance(now, nn.Module) and all(module is not transformer for module in now.modules()):
-                return (
-                    f"{type(self._pipe).__name__}.{name} was replaced after accelerate(), so galaxydit is not on it: "
-                    "call remove() on the Acceleration, and accelerate(pipe) again"
-                )
-        return ""
-
     def _missed(self) -> str:
-        """Why the pipeline's last generation did not reach the plugin, else an empty string.
-
-        The scheduler shows that a generation ran: its timesteps were set anew since the last call of a hooked
-        transformer.
-        """
         timesteps = getattr(self._session.source.scheduler, "timesteps", None)
-        if self._hooks.are_attached and timesteps is not self._hooks.timesteps:
-            for name, transformer in self._transformers.items():
-                reached = getattr(hook_of(transformer), "around", None)
-                if forward_of_another(transformer) is not None and vars(transformer)["forward"] is not reached:
-                    return (
-                        f"{name}.forward was replaced after accelerate(), so a generation ran without galaxydit: undo "
-                        f"this (`del {name}.forward`), call remove() on the Acceleration, and accelerate(pipe) again"
-                    )
-        return self._replaced()
+        return missed(self._pipe, self._transformers, self._hooks, timesteps)
 
     @property
     def reports(self) -> list[Report]:
@@ -263,21 +221,20 @@ class Acceleration:
     @property
     def report(self) -> Report:
         """The report of the last generation that reached the plugin. Raises GalaxyDiTError before the first one, and
-        if a transformer of the pipeline was replaced since, because the plugin is not attached to the new one.
-        """
-        if replaced := self._replaced():
-            raise GalaxyDiTError(replaced)
-        missed = self._missed()
+        if a transformer of the pipeline was replaced since."""
+        if text := replaced(self._pipe, self._transformers, self._hooks):
+            raise GalaxyDiTError(text)
+        text = self._missed()
         if not self.reports:
-            raise GalaxyDiTError(missed or "report does not exist yet: generate something first")
-        if missed:
-            self._session.warn_and_note(missed)
+            raise GalaxyDiTError(text or "report does not exist yet: generate something first")
+        if text:
+            self._session.warn_and_note(text)
         return self.reports[-1]
 
     def remove(self) -> None:
         """Remove the plugin. Reports stay; removing twice does nothing."""
-        if missed := self._missed():
-            self._session.warn_and_note(missed)
+        if text := self._missed():
+            self._session.warn_and_note(text)
         self._session.close()
         self._hooks.remove()
 

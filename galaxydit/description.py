@@ -7,13 +7,15 @@ from torch import nn
 
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.families import Family, blocks_of, family_of, transformers_of
+from galaxydit.families import Family
 from galaxydit.other_caches import refuse_other_caches
 from galaxydit.proxies import proxies_of
+from galaxydit.recognition import blocks_of, family_of, transformers_of
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.hooks import module_hooks
 from galaxydit.runtime.registration import hook_of
-from galaxydit.runtime.session import Session, Source
+from galaxydit.runtime.session import Session
+from galaxydit.runtime.source import Source
 
 
 @dataclass(frozen=True)

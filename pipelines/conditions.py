@@ -13,10 +13,10 @@ from diffusers import DiffusionPipeline
 from torch import nn
 
 from galaxydit.adapters import adapter_states
-from galaxydit.families import transformers_of
 from galaxydit.pipelines.runs.unit import hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import is_readable, loaded, plain_config
+from galaxydit.recognition import transformers_of
 
 SAMPLED = 1024  # values of each tensor
 PACKAGES = ("galaxydit", "diffusers", "torch", "transformers", "scipy", "numpy", "av")

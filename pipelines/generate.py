@@ -16,7 +16,6 @@ from galaxydit.clock import synchronize
 from galaxydit.context_parallel import token_group
 from galaxydit.energy import Energy, meter_of
 from galaxydit.errors import refusal
-from galaxydit.families import transformers_of
 from galaxydit.pipelines.disturbance import load_per_core
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.memory import memory_error
@@ -25,6 +24,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sizes import fit_size, resize_videos
 from galaxydit.pipelines.sound import sound_of
 from galaxydit.pipelines.video import Sound
+from galaxydit.recognition import transformers_of
 from galaxydit.runtime.energy_window import EnergyWindow
 from galaxydit.runtime.hooks import read_by
 

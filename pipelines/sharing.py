@@ -4,8 +4,8 @@ import torch
 from diffusers import ContextParallelConfig, DiffusionPipeline
 from torch import distributed
 
-from galaxydit.families import transformers_of
 from galaxydit.pipelines.runs.run import Rank
+from galaxydit.recognition import transformers_of
 
 
 def share_video(pipe: DiffusionPipeline, rank: Rank) -> None:

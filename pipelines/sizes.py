@@ -9,10 +9,10 @@ from typing import Any
 from diffusers import DiffusionPipeline
 
 from galaxydit.errors import DataWarning
-from galaxydit.families import transformers_of
 from galaxydit.pipelines.inputs import IMAGE_LIST, IMAGES, VIDEOS
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import plain_config
+from galaxydit.recognition import transformers_of
 
 
 def fit_size(

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 import galaxydit
 from galaxydit.errors import noted
-from galaxydit.families import transformers_of
 from galaxydit.pipelines.compute_counter import ComputeCounter, Part
 from galaxydit.pipelines.conditions import device_name, package_versions
 from galaxydit.pipelines.generate import GeneratedVideo, generate
@@ -19,6 +18,7 @@ from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import hash_frames
+from galaxydit.recognition import transformers_of
 from galaxydit.report import Report
 
 WARM_UP_STEPS = 3

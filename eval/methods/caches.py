@@ -13,8 +13,9 @@ from diffusers import DiffusionPipeline
 from diffusers.hooks.hooks import BaseState, HookRegistry, ModelHook, StateManager
 from torch import nn
 
-from galaxydit.families import SEPARATE, family_of
+from galaxydit.families import SEPARATE
 from galaxydit.pipelines.trial import Attached
+from galaxydit.recognition import family_of
 
 ADAPTER_HOOK = "galaxydit_compare_adapter"
 REGISTRY = "_diffusers_hook"  # diffusers creates this attribute on every module that it inspects

@@ -11,12 +11,12 @@ from diffusers import DiffusionPipeline
 
 from galaxydit import GalaxyDiTConfig, Threshold
 from galaxydit.eval.methods.method import Setting, geometric_grid, method
-from galaxydit.families import family_of
 from galaxydit.pipelines.compute_counter import only_transformer
 from galaxydit.pipelines.trial import Attached, accelerated
 from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.resolve import documented_proxy, without_profile
 from galaxydit.profiles.schema import Profile
+from galaxydit.recognition import family_of
 from galaxydit.request import AUTO, PROXY, SCHEDULE, Request
 
 AT_SPEEDUPS: list[dict[str, Any]] = [

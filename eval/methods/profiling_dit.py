@@ -26,10 +26,10 @@ from galaxydit.eval.methods.caches import bytes_in, restored
 from galaxydit.eval.methods.method import Setting, method
 from galaxydit.eval.methods.rules.decision import share_of_steps, warm_ups
 from galaxydit.eval.methods.rules.rule_observer import check_branches
-from galaxydit.families import blocks_of, family_of
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import Attached
+from galaxydit.recognition import blocks_of, family_of
 
 HOOK = "galaxydit_compare_background"
 BACKGROUND_SHARE = 0.7  # of the blocks: the authors' 28 of 40

@@ -6,7 +6,7 @@ from typing import Any
 from galaxydit.adapters import adapters_of
 from galaxydit.policies.policy import FEW_STEPS
 from galaxydit.profiles.schema import Profile, Served
-from galaxydit.runtime.session import Source
+from galaxydit.runtime.source import Source
 
 SIGMA_TOLERANCE = 1e-3
 LAST_TIME = 1e-3  # sigma without its flow shift at which diffusers' UniPC ends; Wan's own code ends at 0

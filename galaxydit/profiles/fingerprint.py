@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from galaxydit.adapters import adapters_of
-from galaxydit.families import FAMILIES, class_names
+from galaxydit.families import FAMILIES
 from galaxydit.profiles.schema import Model, Profile, Setting
+from galaxydit.recognition import class_names
 
 PROJECTIONS = 8
 ELEMENTS = 65_536

@@ -10,7 +10,7 @@ from torch import nn
 
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError, refusal
-from galaxydit.families import Family, family_of, transformers_of
+from galaxydit.families import Family
 from galaxydit.outcome import Goal, VerifiedPsnr
 from galaxydit.policies.general_schedule import USUAL_STEPS, general_schedule
 from galaxydit.policies.online import Online
@@ -25,6 +25,7 @@ from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile
 from galaxydit.profiles.verified import fastest_verified, verified_at
 from galaxydit.proxies import proxies_of
+from galaxydit.recognition import family_of, transformers_of
 from galaxydit.request import AUTO, DEFAULT_SPEEDUP, LOSSLESS, PROXY, Request
 
 WARMUP_SHARE = 0.4  # largest share of the full steps of a general schedule that its warm-up takes

@@ -1,7 +1,4 @@
-"""The transformer call under way: what identifies it, how it is decided, and the tensors that are kept until its end.
-
-A computed call is part of a full step; a reused call predicts its output from earlier full steps.
-"""
+"""The transformer call under way: what identifies it, how it is decided, and the tensors kept until its end."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,41 +19,21 @@ class LeaveForward(Exception):  # noqa: N818  (it is no error)
 
 @dataclass
 class Call:
-    """The state of one transformer call, which is kept until the report has the call's records.
-
-    A sample is one video of the batch. Of n samples, the sample at place i has the batch rows i, i + n, i + 2 n and so
-    on: one row for each guidance branch in the batch.
+    """The state of one transformer call, until the report has its records.
 
     Attributes:
-        generation, trajectory: the generation and the trajectory that the call belongs to.
-        component: name of the transformer in the pipeline.
-        state: the transformer's state in this trajectory.
-        branch: guidance branch, "cond" or "uncond"; "call 0", "call 1" if the pipeline names none.
-        scope: decision scope, the branches that share one decision: the name of the branch, or "all branches".
-        info: step, number of steps and noise level.
-        latent: the transformer's `hidden_states`.
-        samples: indices of the samples with decisions of their own; (0,) where one decision serves the batch.
-        conditional_half: whether distances are measured only on the second half of the batch, the conditional branch; a
-            boolean on the device, or None for no.
-        is_divisible: whether some samples can be computed without the others.
-        is_guided: whether the pipeline says that it guides this step; None where it does not say.
-        mix: what to convert an output to a clean prediction by; None unless the scheduler draws noise.
-        has_history: for each sample, whether this branch has a full step to reuse.
-        is_bypassed: whether the call is neither reused nor stored.
-        may_correct: whether every rank that shares the weights corrects its outputs at this step.
-        decisions: one `Decision` (compute or reuse, and why) for each sample; empty until the step is decided.
-        distances: distance of the proxy since the previous step, for each sample; empty where it was not measured.
-        blocks_run: number of blocks that ran; a block that was left half way counts by its share.
-        skips_stack: whether the call is reused, so that the remaining blocks do not run.
-        is_repeated: True while the transformer, after computing a full step, runs again with the predicted residual
-            in place of the blocks, to get the outputs that reuse would have given. Observers receive nothing from this
-            second run.
-        before: input of the first block `(batch, tokens, dim)`, kept to compute `residual`; None with `reuse="output"`.
-        block_input: the same tensor, kept for proxies that read it later in the first block; None without such proxies.
-        residual: what the block stack added to `before` in a full step; None with `reuse="output"`.
-        first_output: output of the first block, kept so that the computed samples of a mixed batch do not run this
-            block again; else None.
-        parts: in a mixed batch, a call of the computed samples and a call of the reused samples; else empty.
+        state, scope: the transformer's state in the trajectory; the branches that share one decision.
+        branch: "cond" or "uncond"; "call 0", "call 1" if the pipeline names none.
+        samples, is_divisible: indices of the samples with decisions of their own; whether each can be computed alone.
+        conditional_half: on the device, whether distances are of the second half of the batch alone; None: of all.
+        is_guided, mix: None where the pipeline does not say; weights of a clean prediction, None without drawn noise.
+        has_history, decisions, distances: for each sample; empty before they are known.
+        is_bypassed, may_correct: neither reused nor stored; every rank that shares the weights corrects.
+        blocks_run, skips_stack: number of blocks that ran, with shares; whether the remaining blocks do not run.
+        is_repeated: a full step runs again around the predicted residual, unseen by observers.
+        before, residual: input of the first block `(batch, tokens, dim)` and what the blocks added (residual reuse).
+        block_input, first_output: for proxies read later in the first block; for the computed samples of a mixed batch.
+        parts: in a mixed batch, a call of the computed samples and a call of the reused samples.
     """
 
     generation: Generation
@@ -93,10 +70,8 @@ class Call:
 
     @property
     def reused(self) -> list[bool]:
-        """For each sample, whether it is reused: its decision is reuse, and its branch has a full step to reuse.
-
-        Empty until the step is decided. All False where one sample must be computed and the batch cannot be divided.
-        """
+        """For each sample, whether it is decided so and its branch has a full step; all False where one sample must be
+        computed and the batch cannot be divided."""
         if not self.decisions:
             return []
         reused = [
@@ -116,10 +91,7 @@ class Call:
         return len(set(self.reused)) > 1
 
     def records(self, component: str, blocks: int) -> list[CallRecord]:
-        """Records for the report, one for each sample in order: its step, decision, reason, distance and blocks run.
-
-        `component` is the transformer's name in the pipeline, and `blocks` the number of its blocks.
-        """
+        """Records for the report, one for each sample; `component` has so many `blocks`."""
         if self.parts:
             of_parts = (record for part in self.parts for record in part.records(component, blocks))
             return sorted(of_parts, key=lambda record: record.sample)

@@ -11,31 +11,25 @@ from torch import Tensor, nn
 
 from galaxydit.context_parallel import agree_before, shares_weights, token_group
 from galaxydit.families import Family
-from galaxydit.policies.policy import FEW_STEPS, Decision, Reason
+from galaxydit.policies.policy import FEW_STEPS, Decision
 from galaxydit.proxies import Place
 from galaxydit.runtime.call import Call, LeaveForward
-from galaxydit.runtime.clean import mix_of
+from galaxydit.runtime.correction_weights import correction_weights
+from galaxydit.runtime.full_compute import check_continuity_afterwards, confirm_continuity, why_computed
 from galaxydit.runtime.guidance import guidance_of, says_guided
 from galaxydit.runtime.identity import CallIdentity, KnownValue, UnknownCallError, identify
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.outputs import build_output, tensors_of
 from galaxydit.runtime.reuse import OutputReuse, ResidualReuse
 from galaxydit.runtime.samples import Samples
-from galaxydit.runtime.session import NEW_TRAJECTORY, Session
+from galaxydit.runtime.session import Session
 from galaxydit.runtime.stack import Stack
-from galaxydit.runtime.step import Noise
 from galaxydit.torch_compile import around_the_model, beside_the_model
-
-MOST_BREAKS = 2  # steps that no latent continued into; with more, each step rolls the latent or draws noise
-BROKEN = (
-    f"no latent continued into more than {MOST_BREAKS} steps (rolled, replaced, or with new noise), so all are computed"
-)
 
 
 class Engine:
     """Runs the calls of one transformer; all state between calls is in the session's generation. A subclass may
-    override `consider` and `_make_reuse`; pass it to `galaxydit.acceleration.Acceleration` as `engine`.
-    """
+    override `consider` and `_make_reuse`; pass it to `galaxydit.acceleration.Acceleration` as `engine`."""
 
     few_steps = FEW_STEPS
     """Generations of this many steps or fewer are computed in full, without policy and cache."""
@@ -46,19 +40,14 @@ class Engine:
         self.transformer, self.component, self.family = transformer, component, family
         self.session, self.config, self.observer = session, session.config, observer or Observer()
         self.reuse = self._make_reuse()
+        confirm, whole_batches = partial(confirm_continuity, session), observer is not None
         self.samples = Samples(
-            transformer, family, self.config, session.source.pipe, self._confirm, whole_batches=observer is not None
+            transformer, family, self.config, session.source.pipe, confirm, whole_batches=whole_batches
         )
         self._policy_proxy = self.config.proxy if self.config.policy.reads_proxy else None
+        parts = (self.observer, self.reuse, self.samples)
         self.stack = Stack(
-            transformer,
-            family,
-            session,
-            self.observer,
-            self.reuse,
-            self.samples,
-            policy_proxy=self._policy_proxy,
-            consider=self.consider,
+            transformer, family, session, *parts, policy_proxy=self._policy_proxy, consider=self.consider
         )
         self._output_kinds: dict[bool, type] = {}  # by the argument `return_dict` of the call
         self._inputs = list(inspect.signature(type(transformer).forward).parameters)[1:]
@@ -133,7 +122,7 @@ class Engine:
             generation, trajectory, self.component, state, branch, scope, identity.info, inputs["hidden_states"]
         )
         call.is_guided = says_guided(self.session.source.pipe)
-        if reason := self._cannot_reuse(call):
+        if reason := why_computed(call, self.session, self.few_steps):
             call.is_bypassed, call.decisions, call.has_history = True, (Decision(False, reason),), (False,)
             return call
         call.decisions = state.decisions.get(scope, ())
@@ -145,42 +134,10 @@ class Engine:
         call.has_history = self.reuse.has_history(call)
         return call
 
-    def _cannot_reuse(self, call: Call) -> Reason | None:
-        """Why a call is computed whatever the policy decides, with a warning; None if it may be reused."""
-        generation, info = call.generation, call.info
-        if info.steps <= self.few_steps:
-            self.session.warn_and_note(
-                f"{info.steps} steps are too few to reuse any (neighbouring steps differ too much at "
-                f"{self.few_steps} or fewer), so all are computed"
-            )
-            return Reason.FEW_STEPS
-        generation.is_broken = generation.is_broken or len(generation.breaks) > MOST_BREAKS
-        if generation.is_broken:
-            self.session.warn_and_note(BROKEN)
-            return Reason.NO_HISTORY
-        if generation.noise in (Noise.NONE, Noise.UNKNOWN) or self.config.history_length == 0:
-            return None
-        mix = mix_of(generation.scheduler, info)
-        if self.config.reuse == "output" and generation.reuses_clean:
-            call.mix = mix
-        if generation.noise is Noise.POSSIBLE:
-            return None
-        if self.config.reuse != "output":
-            generation.cannot_reuse = 'use reuse="output", because what the blocks add belongs to the drawn noise'
-        elif len(generation.trajectories) > 1:
-            generation.cannot_reuse = "its latents (windows, tiles, rolled latents) cannot be told apart by their noise"
-        elif mix is None and not generation.cannot_reuse and 0 < info.step < info.steps - 1:
-            generation.cannot_reuse = f"the clean prediction of {type(generation.scheduler).__name__} is not known"
-        if generation.cannot_reuse:
-            self.session.warn_and_note(
-                f"the scheduler draws noise in every step, and {generation.cannot_reuse}; so steps are computed in full"
-            )
-        return Reason.DRAWN_NOISE if generation.cannot_reuse or mix is None else None
-
     @beside_the_model
     def _agree(self, call: Call | None) -> None:
         """Make the decision before the forward pass the same on all ranks that share the weights."""
-        corrects = call is not None and not call.is_bypassed and any(self.reuse.correction_weights(call))
+        corrects = call is not None and not call.is_bypassed and any(correction_weights(self.session, call))
         if call is not None:
             self.consider(call)
         agree_before(self.transformer, call, corrects)
@@ -224,19 +181,6 @@ class Engine:
         output = self._compute(part, forward)
         return self.reuse.outputs(part) if output is None else tensors_of(output)
 
-    def _confirm(self, call: Call) -> None:
-        """Read postponed comparisons of latents before the first reuse; if one fails, compute and compare all steps."""
-        generation = call.generation
-        if generation.is_checked or generation.is_trusted or not call.is_reused:
-            return
-        oldest = min(steps[0].step for steps in call.state.history.values())
-        generation.is_trusted = generation.is_continuous(call.trajectory, oldest)
-        if not generation.is_trusted:
-            generation.is_checked = True
-            call.state.forget(call.info.step)
-            call.has_history = tuple(False for _ in call.has_history)
-            self.session.warn_and_note(NEW_TRAJECTORY)
-
     @beside_the_model
     def _show(self, call: Call, output: Tensor) -> None:
         self.observer.on_output(call, output)
@@ -251,7 +195,6 @@ class Engine:
             if is_reused:
                 call.state.missed.setdefault((call.branch, sample), []).append(call.info.step)
         if call.info.is_last:
-            if not call.generation.is_continuous(call.trajectory, call.generation.first + 2):
-                self.session.warn_and_note(NEW_TRAJECTORY + "; this was found after the generation")
+            check_continuity_afterwards(self.session, call)
             call.state.release(call.branch, call.scope)
         self.session.leave(call.generation, call.records(self.component, self.stack.blocks), call.latent.device)

@@ -4,10 +4,7 @@ from typing import Any
 
 
 def guidance_of(pipe: Any, component: str = "transformer") -> float:
-    """The guidance scale of the generation under way; 1 for a pipeline without guidance, and for a bare transformer.
-
-    The component "transformer_2" may have a scale of its own.
-    """
+    """The guidance scale; 1 without guidance, and for a bare transformer. "transformer_2" may have one of its own."""
     own = getattr(pipe, "_guidance_scale_2", None) if component == "transformer_2" else None
     scale = getattr(pipe, "_guidance_scale", None) if own is None else own
     if scale is None and getattr(guider := getattr(pipe, "guider", None), "_enabled", True):
@@ -16,9 +13,7 @@ def guidance_of(pipe: Any, component: str = "transformer") -> float:
 
 
 def may_be_guided(pipe: Any) -> bool:
-    """Whether the generation under way may have guidance: what the pipeline's `do_classifier_free_guidance` says, else
-    whether its guidance scale is above 1. A bare transformer and a pipeline of unknown scale may be guided.
-    """
+    """Whether the generation may have guidance, as the pipeline or its scale says; True where neither does."""
     own, scale = says_guided(pipe), getattr(pipe, "_guidance_scale", None)
     if own is not None:
         return own

@@ -10,8 +10,8 @@ from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
 from torch import nn
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.families import blocks_of, unwrap_compiled
 from galaxydit.other_caches import forward_of_another, refuse_other_caches
+from galaxydit.recognition import blocks_of, unwrap_compiled
 from galaxydit.runtime.energy_window import EnergyWindow
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.registration import HookSet, PluginHook, hook_of

@@ -8,11 +8,8 @@ from torch import Tensor
 
 
 def tensors_of(output: Any) -> tuple[Tensor, ...]:
-    """The predictions in what a transformer returned: one tensor, or two where a model denoises video and audio.
-
-    `output` is a tensor, a tuple, or an output class of diffusers. If `output` holds anything but tensors and None, the
-    result is empty, because the plugin can predict only tensors.
-    """
+    """The predictions in what a transformer returned: one tensor, or two for video and audio; empty if it holds
+    anything but tensors and None, because only tensors can be predicted."""
     values = (output,) if isinstance(output, Tensor) else output
     if not isinstance(values, tuple):
         values = getattr(output, "to_tuple", tuple)()
@@ -28,7 +25,7 @@ def pack(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def unpack(packed: Tensor, shapes: tuple[torch.Size, ...]) -> tuple[Tensor, ...]:
-    """The tensors that `pack` joined to `packed`. `shapes` are their shapes; the batch sizes in these are ignored."""
+    """The tensors of these shapes that `pack` joined; the batch sizes in the shapes are ignored."""
     if len(shapes) < 2:
         return (packed,)
     parts = packed.split([shape[1:].numel() for shape in shapes], dim=1)
@@ -36,9 +33,7 @@ def unpack(packed: Tensor, shapes: tuple[torch.Size, ...]) -> tuple[Tensor, ...]
 
 
 def build_output(tensors: tuple[Tensor, ...], kind: type) -> Any:
-    """The predictions as a transformer returns them. `kind` is the type of the result: a tensor, a tuple, or an output
-    class of diffusers.
-    """
+    """The predictions as a transformer returns them: a tensor, a tuple, or an output class of diffusers."""
     if issubclass(kind, Tensor):
         return tensors[0]
     return tensors if kind is tuple else kind(*tensors)

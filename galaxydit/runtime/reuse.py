@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from galaxydit.context_parallel import sum_over, token_group
-from galaxydit.extrapolation import CachedStep, correction, missed, predict, remember
+from galaxydit.extrapolation import CachedStep, correction, predict, remember
 from galaxydit.proxies import relative_l2
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.clean import from_clean, to_clean
+from galaxydit.runtime.correction_weights import correction_weights
 from galaxydit.runtime.host_copy import HostCopy
 from galaxydit.runtime.outputs import pack, tensors_of, unpack
-from galaxydit.runtime.samples import join_samples
+from galaxydit.runtime.rows import join_samples
 from galaxydit.runtime.session import Session
 from galaxydit.runtime.step import Noise
 from galaxydit.runtime.trajectory import TransformerState
@@ -167,33 +168,11 @@ class OutputReuse:
     @around_the_model
     def correct(self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]) -> tuple[Tensor, ...] | None:
         """A full step's outputs plus their correction, in the same shapes; None if there is nothing to correct."""
-        weights = self.correction_weights(call) if outputs else []
+        weights = correction_weights(self._session, call) if outputs else []
         if not any(weights) or not call.may_correct:
             return None
         outputs, reused = self._beside_reuse(call, outputs, forward)
         return self._corrected(call, outputs, reused, weights)
-
-    @beside_the_model
-    def correction_weights(self, call: Call) -> list[float]:
-        """For each sample, the accumulated error of the steps reused since its last full step / the error of reuse at
-        this step, without the configured share; 0 without such steps. Empty if nothing may be corrected, and at the
-        last step, because no later step would remove the noise of a correction.
-        """
-        if not self._config.correction or call.info.is_last:
-            return []
-        generation, keys = call.generation, [(call.branch, sample) for sample in call.samples]
-        if call.is_guided != call.state.was_guided:
-            return []  # the guidance weights of the reused steps were other ones
-        steady = call.trajectory.steady_since
-        missing = [call.state.missed.get(key, []) if call.state.history.get(key) else [] for key in keys]
-        reused = [[step for step in steps if step >= steady] for steps in missing]
-        if not any(reused) or not self._session.corrects(generation):
-            return []
-        sigmas, response = generation.sigmas, self._session.response(generation)
-        return [
-            missed(sigmas, response, call.state.history[key][-1].step, call.info.step, steps) if steps else 0.0
-            for key, steps in zip(keys, reused, strict=True)
-        ]
 
     def _beside_reuse(
         self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]

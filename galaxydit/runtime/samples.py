@@ -1,11 +1,7 @@
-"""Decide a call: each sample of its batch independently of the others, or the whole batch as one sample.
+"""Decide a call: each sample, which is one video of the batch, independently of the others, or the batch as a whole.
+A place is a position in `Call.samples`."""
 
-A sample is one video of the batch. A batch of n samples has the rows of sample i at i, i + n, i + 2 n and so on: one
-row for each guidance branch that the pipeline concatenates. A place is a position in `Call.samples`. The engine uses
-one class of this file, `Samples`.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,15 +16,13 @@ from galaxydit.policies.policy import Controller, Observation
 from galaxydit.proxies import PROXIES, distance_of
 from galaxydit.runtime.call import Call, LeaveForward
 from galaxydit.runtime.guidance import may_be_guided
+from galaxydit.runtime.rows import are_divisible, join_rows, rows_of, sample_count, take_inputs, take_rows
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
 class Samples:
-    """Divides the batch of a call into samples, decides each sample, and computes the samples that need a full step.
-
-    `pipe` is the pipeline, or the transformer itself where there is none. `confirm` is called with a decided call. With
-    `whole_batches`, one decision serves the batch.
-    """
+    """Divides the batch of a call into samples, decides each, and computes those that need a full step. `confirm` is
+    called with a decided call; with `whole_batches`, one decision serves the batch."""
 
     def __init__(
         self,
@@ -47,14 +41,8 @@ class Samples:
         self._by_sample = config.per_sample and config.policy.reads_proxy and is_known and not whole_batches
 
     def divide(self, call: Call, inputs: Mapping[str, Any]) -> bool:
-        """Set three attributes of a call. `samples` are the indices of the samples with decisions of their own.
-        `conditional_half` says whether distances are measured only on the second half of the batch, the conditional
-        branch. `is_divisible`, which is also returned, says whether some samples can be computed without the others.
-
-        `inputs` are the transformer's arguments by name. The number of samples is that of the generation's first call.
-        If the decisions already made for the step are of another number of samples, one of them replaces all: to
-        compute, if any of them is, else to reuse. Meant for policies that read a proxy.
-        """
+        """Set `samples`, `conditional_half` and `is_divisible` of a call, and return the last. Decisions made for
+        another number of samples become one: to compute, if any of them is."""
         latent, state = call.latent, call.state
         # Without guidance, equal latents are those of prompts with the same seed.
         is_joined = self._family.branches == CONCATENATED and may_be_guided(self._pipe)
@@ -72,10 +60,7 @@ class Samples:
         return call.is_divisible
 
     def decide(self, call: Call, proxy: Tensor | None = None) -> None:
-        """Decide the step for each sample of a call, and store the decisions and distances in the call.
-
-        `proxy` is the proxy's tensor in this step; None for a policy that reads no proxy.
-        """
+        """Decide the step for each sample of a call; `proxy` is None for a policy that reads none."""
         state, generation, is_joint = call.state, call.generation, call.scope != call.branch
         distances = None
         if proxy is not None:
@@ -110,25 +95,18 @@ class Samples:
 
     @staticmethod
     def _expected_branches(call: Call) -> set[str]:
-        """The branches that the step will have: those of the last steps, unless the pipeline says that it guides no
-        more.
-        """
+        """Those of the last steps, unless the pipeline says that it guides no more."""
         if call.is_guided is not False:
             return call.trajectory.expected_branches(call.component)
         return {branch for component, branch in call.trajectory.seen[-1] if component == call.component}
 
     def _distances(self, call: Call, current: Tensor, previous: Tensor | None) -> Tensor | None:
-        """For each sample, the largest distance of the proxy among the sample's rows, on the device; where one decision
-        serves the batch, among all rows.
-
-        With `call.conditional_half`, only conditional rows count. None without a previous tensor of the same shape.
-        """
+        """For each sample, the largest distance of the proxy among its (conditional) rows, on the device; where one
+        decision serves the batch, among all rows. None without a previous tensor of the same shape."""
         if previous is None or previous.shape != current.shape:
             return None
-        distances, samples = (
-            distance_of(self._proxy, current, previous, token_group(self._transformer)),
-            len(call.samples),
-        )
+        distances = distance_of(self._proxy, current, previous, token_group(self._transformer))
+        samples = len(call.samples)
         if len(distances) % len(call.latent):
             return distances.max().expand(samples)
         rows = distances.view(len(call.latent), -1).amax(dim=1).view(-1, samples)
@@ -139,9 +117,7 @@ class Samples:
 
     @staticmethod
     def leave_if_mixed(call: Call, first_output: Any, blocks_run: float) -> None:
-        """Raise LeaveForward if only some samples are computed. The call then stores `first_output`, the output of the
-        first block (None before it ran), and `blocks_run`, the number of blocks that ran.
-        """
+        """Raise LeaveForward if only some samples are computed; `first_output` is the first block's, None before it."""
         if call.is_mixed:
             call.first_output, call.blocks_run = first_output, blocks_run
             raise LeaveForward
@@ -154,12 +130,8 @@ class Samples:
         forward: Callable[..., Any],
         inputs: Mapping[str, Any],
     ) -> tuple[Tensor, ...]:
-        """The outputs of all rows of a call whose decisions (`call.decisions`) compute some samples and reuse others.
-
-        The call is split into a call of the computed samples and one of the reused samples. For each of the two, `run`
-        receives this smaller call and its forward pass, and returns its outputs. `forward` takes the `inputs` of the
-        whole call by name.
-        """
+        """The outputs of all rows of a call that computes some samples and reuses others: `run` receives a call of each
+        of the two, with its forward pass; `forward` takes the `inputs` of the whole call by name."""
         reused, count = call.reused, len(call.latent)
         places = [[place for place, is_reused in enumerate(reused) if is_reused == kind] for kind in (False, True)]
         rows = [rows_of(each, len(reused), count) for each in places]
@@ -199,90 +171,3 @@ def _part_of(call: Call, places: list[int]) -> Call:
         residual=None,
         parts=[],
     )
-
-
-def sample_count(latent: Tensor) -> int:
-    """Number of samples in `latent`: half of its rows if both halves of the batch are equal, else a third if the three
-    thirds are equal, else all rows. Guidance with all branches in one batch repeats the samples in this way.
-    """
-    rows = len(latent)
-    for branches in (2, 3):
-        if rows % branches == 0:
-            first, *others = latent.chunk(branches)
-            if all(torch.equal(first, other) for other in others):
-                return rows // branches
-    return rows
-
-
-def rows_of(places: Sequence[int], count: int, rows: int) -> list[int]:
-    """Indices of the rows that belong to the samples at these places, in a batch of `count` samples and `rows` rows."""
-    chosen = set(places)
-    return [row for row in range(rows) if row % count in chosen]
-
-
-def take_rows(value: Any, rows: list[int], count: int) -> Any:
-    """Select rows of a tensor, or of each tensor of a tuple, in a batch of `count` rows; None if that is impossible.
-
-    `rows` are indices. A tensor may hold several entries for each row of the batch, next to each other.
-    """
-    if isinstance(value, tuple):
-        taken = tuple(take_rows(item, rows, count) for item in value)
-        return None if any(item is None for item in taken) else taken
-    if not isinstance(value, Tensor) or value.ndim == 0 or len(value) % count:
-        return None
-    index = torch.tensor(rows, device=value.device)
-    return value.unflatten(0, (count, -1)).index_select(0, index).flatten(0, 1)
-
-
-@beside_the_model
-def take_inputs(inputs: Mapping[str, Any], rows: list[int], count: int) -> dict[str, Any]:
-    """The inputs of a call for some rows of its batch: tensors with `count` rows keep only `rows`, a list of indices;
-    other inputs are unchanged, and so are vectors whose names contain "indices", "rope", "rotary" or "scale", because
-    these have entries for positions or layers.
-
-    `encoder_hidden_states_image` may have several images for each row, next to each other, such as a first and a last
-    frame; all images of the rows in `rows` are kept.
-    """
-    return {
-        name: take_rows(value, rows, count)
-        if (_has_rows(value, count) and not (value.ndim == 1 and _is_shared(name)))
-        or (name == "encoder_hidden_states_image" and isinstance(value, Tensor) and len(value) % count == 0)
-        else value
-        for name, value in inputs.items()
-    }
-
-
-def are_divisible(inputs: Mapping[str, Any], count: int) -> bool:
-    """Whether `take_inputs` can divide a batch of `count` rows: no list, tuple or mapping in `inputs` holds tensors of
-    `count` rows, which `take_inputs` would not divide.
-
-    Arguments whose names contain "indices", "rope", "rotary" or "scale" are exempt, because the first dimension of
-    their tensors counts positions or layers.
-    """
-    for name, value in inputs.items():
-        held = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-        if not _is_shared(name) and any(_has_rows(item, count) for item in held):
-            return False
-    return True
-
-
-def join_samples(tensors: Sequence[Tensor]) -> Tensor:
-    """Interleave the tensors of all samples, each `(branches, ...)`, into one batch."""
-    return tensors[0] if len(tensors) == 1 else torch.stack(tuple(tensors), dim=1).flatten(0, 1)
-
-
-@beside_the_model
-def join_rows(parts: Sequence[Sequence[Tensor]], rows: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
-    """Put the outputs of several calls back into the order of the batch; `rows` are the batch rows of each call."""
-    order = torch.tensor([row for part in rows for row in part], device="cpu")
-    outputs = [torch.cat(tensors) for tensors in zip(*parts, strict=True)]
-    return tuple(output.index_select(0, order.argsort().to(output.device)) for output in outputs)
-
-
-def _has_rows(value: Any, count: int) -> bool:
-    return isinstance(value, Tensor) and value.ndim > 0 and len(value) == count
-
-
-def _is_shared(name: str) -> bool:
-    """Whether the first dimension of the transformer's argument `name` counts positions or layers, not batch rows."""
-    return any(word in name for word in ("indices", "rope", "rotary", "scale"))

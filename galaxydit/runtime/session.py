@@ -10,8 +10,6 @@ from functools import wraps
 from typing import Any
 
 import torch
-from diffusers.hooks.hooks import CacheContext
-from torch import nn
 
 from galaxydit.clock import synchronize
 from galaxydit.config import GalaxyDiTConfig
@@ -23,8 +21,8 @@ from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.energy_window import EnergyWindow
 from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.identity import CallIdentity, UnknownCallError
-from galaxydit.runtime.scheduler_response import scheduler_response
-from galaxydit.runtime.step import Noise, driving, is_between_steps, noise_of, sigmas_of, timesteps_address
+from galaxydit.runtime.source import Source
+from galaxydit.runtime.step import noise_of, sigmas_of
 from galaxydit.runtime.trajectory import Trajectory
 
 DEFAULT_REPORTS = 16
@@ -33,46 +31,6 @@ NEW_TRAJECTORY = (
     "the latent of a step does not continue that of the step before (another window or another loop began, or the "
     "latent was rolled, replaced or resized), so nothing before it is reused"
 )
-
-
-@dataclass(frozen=True)
-class Source:
-    """The pipeline or bare transformer; its scheduler may be exchanged, so it is read at each use, unless passed."""
-
-    pipe: Any
-    transformer: nn.Module
-    own_scheduler: Any | None = None
-
-    @property
-    def device(self) -> torch.device:
-        """The device that computes the transformer; with offloading, the transformer may still be elsewhere."""
-        first = next(self.transformer.parameters(), None)
-        own = torch.device("cpu") if first is None else first.device
-        return getattr(self.pipe, "_execution_device", own) or own
-
-    @property
-    def scheduler(self) -> Any | None:
-        own = self.own_scheduler
-        return getattr(self.pipe, "scheduler", None) if own is None else own
-
-    def scheduler_of(self, context: CacheContext | None, timestep: Any) -> Any | None:
-        """The scheduler that drives the call; None if the call does not fit it, as when another pipeline calls."""
-        current = getattr(self.pipe, "_current_timestep", None)
-        if is_between_steps(self.scheduler, current):
-            return None
-        used = timesteps_address(timestep, context.timestep if context else None)
-        if used is not None and used == timesteps_address(current):
-            timestep = None  # the pipeline walks along another tensor of timesteps than its scheduler holds
-        return driving(context, self.scheduler, timestep)
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the pipeline's own loop is under way, which steps one latent from call to call."""
-        return getattr(self.pipe, "_current_timestep", None) is not None
-
-    @property
-    def may_be_running(self) -> bool:
-        return getattr(self.pipe, "_current_timestep", self.pipe is not self.transformer or None) is not None
 
 
 Differences = Callable[[int, tuple[float, ...] | None, Source, tuple[int, ...]], tuple[list[str], list[str]]]
@@ -280,26 +238,6 @@ class Session:
             generation.calls.append(
                 CallRecord(step, sigma, component, "unknown", False, reason, None, None, float(blocks), blocks)
             )
-
-    def corrects(self, generation: Generation) -> bool:
-        """Whether full steps can be corrected: the scheduler is known and draws no noise. If not, notes the reason."""
-        if generation.scheduler is None:
-            another = "another scheduler drives this generation than the accelerated pipeline's, so full steps correct "
-            unknown = "the scheduler is unknown, so full steps correct nothing: pass scheduler=... to `accelerate`"
-            cure = "nothing: accelerate the pipeline that generates"
-            self.note(unknown if self.source.scheduler is None else another + cure)
-            return False
-        if generation.noise is Noise.DRAWN:
-            self.note("the scheduler draws noise in every step, so full steps correct nothing, and reuse is of order 0")
-            return False
-        return True
-
-    @_one_at_a_time
-    def response(self, generation: Generation) -> tuple[float, ...] | None:
-        """The `scheduler_response`, measured once in a generation; None if the sigmas are unknown."""
-        if generation.response is None and generation.sigmas is not None:
-            generation.response = scheduler_response(generation.scheduler, generation.sigmas, generation.first)
-        return generation.response
 
     def decoded(self) -> None:
         """Store the end of decoding; called after each part that the VAE decodes, so the last part counts."""

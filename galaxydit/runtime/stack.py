@@ -1,13 +1,6 @@
-"""The blocks of a transformer during a call: read proxies there, and skip the rest if the call is reused.
-
-A proxy is a tensor in or before the first block; its change since the previous step shows whether to reuse the call.
-With `reuse="output"`, a reused call leaves the forward pass. With `reuse="residual"`, only the blocks are skipped, and
-the predicted residual, which is what they would have added to the first block's input, is added instead.
-
-A sample is one video of the batch. If only some samples of a call are reused, the call leaves the forward pass, too.
-The engine then divides it into two calls (`Samples.run_parts`): one predicts the reused samples, the other computes the
-other samples, from the output of the first block on if that block has run.
-"""
+"""The blocks of a transformer during a call: read proxies there, and skip the rest if the call is reused. With output
+reuse, a reused call leaves the forward pass; with residual reuse, only the blocks are skipped, and the predicted
+residual is added instead. A call that reuses only some samples leaves it, too, and the engine divides it."""
 
 import threading
 from collections.abc import Callable
@@ -15,8 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from galaxydit.families import Family, blocks_of
+from galaxydit.families import Family
 from galaxydit.proxies import PROXIES, Place, Proxy
+from galaxydit.recognition import blocks_of
 from galaxydit.runtime.call import Call, LeaveForward
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.reuse import OutputReuse
@@ -26,21 +20,12 @@ from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
 class Stack:
-    """Runs the hooked modules of one transformer, and reads proxies and module outputs there.
-
-    The hooked modules are the blocks `hooked_blocks`, the parts of the first block where watched proxies are read, and
-    the observer's `modules`.
-
-    `family` says where the blocks are, `session` adds notes to reports, `observer` receives the tensors, `reuse`
-    predicts the residual, and `samples`, which holds the policy, decides each sample of a call by the proxy's change.
-    `policy_proxy` is the name of the policy's proxy; None if the policy reads none.
-    `consider` is called after each tensor that the observer receives, and may decide the call.
+    """Runs the hooked modules of one transformer, and reads proxies and module outputs there. `consider` is called
+    after each tensor that the observer receives, and may decide the call.
 
     Attributes:
-        call: the transformer call under way in this thread; None between calls.
-        blocks: number of blocks.
-        watched_proxies: the proxies that the policy or the observer reads.
-        hooked_blocks: indices of the blocks that need a hook.
+        call, blocks: the transformer call under way in this thread, None between calls; number of blocks.
+        watched_proxies, hooked_blocks: those that the policy or the observer reads; indices of those with a hook.
     """
 
     def __init__(
@@ -75,13 +60,8 @@ class Stack:
         self._thread.call = call
 
     def read(self, place: Place, *tensors: Any, part: str | None = None) -> None:
-        """Compute the watched proxies of a place. The observer receives its own, and the policy's decides the call.
-
-        `tensors` are those at the place, such as a block's input and output (listed in `Place`). `part` names the part
-        of the first block, such as "self_attention", at whose input or output the place is; None for other places.
-        Raises LeaveForward if all samples of the call are now decided for reuse; not at Place.LATENT, because the
-        forward pass has not begun there.
-        """
+        """Compute the watched proxies of a place from its tensors (`Place`), in a `part` of the first block such as
+        "self_attention". Raises LeaveForward if all samples are then reused, except before the forward pass."""
         for proxy in self.watched_proxies:
             if self.call is not None and proxy.place is place and proxy.part == part:
                 self._read(self.call, proxy, tensors)
@@ -108,10 +88,7 @@ class Stack:
 
     @around_the_model
     def run_module(self, path: str, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The output of a module outside the blocks; the observer receives this output.
-
-        Raises LeaveForward if all samples are then decided for reuse and `reuse="output"`.
-        """
+        """The output of a module outside the blocks, which the observer receives. May raise LeaveForward."""
         output = forward(*args, **kwargs)
         self._read_module(path, output)
         return output
@@ -129,11 +106,7 @@ class Stack:
 
     @around_the_model
     def run_part(self, part: str, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The output of a part of the first block; reads the proxies at the part's input and output.
-
-        `part` is the part's key in `Family.parts`, such as "self_attention" or "feed_forward". Raises LeaveForward if
-        all samples are then decided for reuse.
-        """
+        """The output of a part of the first block; reads the proxies around it. May raise LeaveForward."""
         self.read(Place.PART_INPUT, args[0] if args else kwargs["hidden_states"], part=part)
         output = forward(*args, **kwargs)
         self.read(Place.PART_OUTPUT, output if isinstance(output, Tensor) else output[0], part=part)
@@ -141,11 +114,8 @@ class Stack:
 
     @around_the_model
     def run_block(self, index: int, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The output of a block. A skipped block returns its input; the last one adds the predicted residual to it.
-
-        In the first block, raises LeaveForward if only some samples are then decided for reuse, and with
-        `reuse="output"` also if all are.
-        """
+        """The output of a block. A skipped block returns its input; the last one adds the predicted residual to it. The
+        first block may raise LeaveForward."""
         call = self.call
         if call is None:
             return forward(*args, **kwargs)
@@ -168,12 +138,8 @@ class Stack:
     def _run_first(
         self, call: Call, hidden: Tensor, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The output of the first block; reads the proxies at the block's input and output.
-
-        If all samples are then decided for reuse, returns the block's input with `reuse="residual"`, and raises
-        LeaveForward with `reuse="output"`. If only some samples are, raises LeaveForward in both cases. In the call
-        that then computes the other samples, returns their rows of this block's output if the block has run before.
-        """
+        """The output of the first block; reads the proxies at its input and output. Raises LeaveForward once only some
+        samples, or with output reuse all, are decided for reuse; then its output is kept for the computed samples."""
         if self._reuse.runs_forward:
             call.before = hidden
         if any(proxy.needs_block_input for proxy in self.watched_proxies):

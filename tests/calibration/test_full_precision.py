@@ -10,9 +10,9 @@ from tiny_table import PIPELINES
 
 from galaxydit.calibration.full_precision import in_float32, is_rounded
 from galaxydit.calibration.parts import CalibrationMaker
-from galaxydit.families import transformers_of
 from galaxydit.pipelines.runs import Rank, Unit
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.recognition import transformers_of
 
 
 def rounded_pipeline(name: str) -> tuple:

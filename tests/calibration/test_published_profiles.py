@@ -32,7 +32,7 @@ from galaxydit.policies.schedule import place_full_steps
 from galaxydit.profiles.conditions import notes_and_warnings
 from galaxydit.profiles.registry import FOLDER, load_profile
 from galaxydit.profiles.resolve import schedule_for
-from galaxydit.runtime.session import Source
+from galaxydit.runtime.source import Source
 
 PUBLISHED = load_published()
 PROPAGATION = published_propagation(PUBLISHED)

@@ -26,8 +26,9 @@ from galaxydit import (
     Threshold,
     UnknownFamilyWarning,
 )
-from galaxydit.families import CONCATENATED, FAMILIES, SEPARATE, blocks_of, transformers_of
+from galaxydit.families import CONCATENATED, FAMILIES, SEPARATE
 from galaxydit.policies.policy import Decision, Observation, Reason
+from galaxydit.recognition import blocks_of, transformers_of
 
 BLOCKS = 4
 STEPS = 9

@@ -12,8 +12,8 @@ from torch import Tensor
 
 import galaxydit
 from galaxydit import PROXIES, FixedSteps, GalaxyDiTConfig, GalaxyDiTError, NoEffectWarning, Threshold
-from galaxydit.families import blocks_of, family_of
 from galaxydit.proxies import relative_l1
+from galaxydit.recognition import blocks_of, family_of
 
 Build = Callable[[str], Any]
 NAMES = ("LTX", "CogVideoX DDIM", "CogVideoX DPM", "HunyuanVideo")

@@ -9,9 +9,9 @@ import galaxydit
 FOLDER = Path(galaxydit.__file__).parent
 # From the lowest to the highest; packages of one line do not import each other.
 LAYERS = (
-    ("errors", "files", "adapters", "clock", "energy"),
-    ("unsupported", "other_caches", "torch_compile", "validation", "policies", "request"),
-    ("families", "context_parallel"),
+    ("errors", "families", "files", "adapters", "clock", "energy_counter"),
+    ("energy", "unsupported", "other_caches", "torch_compile", "validation", "policies", "request"),
+    ("recognition", "context_parallel"),
     ("proxies", "extrapolation"),
     ("config",),
     ("outcome",),

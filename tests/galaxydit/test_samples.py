@@ -14,7 +14,7 @@ from torch import Tensor
 import galaxydit
 from galaxydit import FixedSteps, FullComputeWarning, GalaxyDiTConfig, Online, Threshold
 from galaxydit.policies.policy import Controller, Observation, Reason
-from galaxydit.runtime.samples import join_rows, join_samples, rows_of, sample_count, take_rows
+from galaxydit.runtime.rows import join_rows, join_samples, rows_of, sample_count, take_rows
 
 PROMPTS = (
     "a red ball moves left over a plain background",

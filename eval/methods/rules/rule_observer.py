@@ -17,9 +17,10 @@ from galaxydit.errors import refusal
 from galaxydit.eval.methods.caches import bytes_in
 from galaxydit.eval.methods.rules.decision import StepObservation, StepRule, alignment
 from galaxydit.eval.methods.rules.rule_engine import driven
-from galaxydit.families import SEPARATE, family_of
+from galaxydit.families import SEPARATE
 from galaxydit.pipelines.compute_counter import only_transformer
 from galaxydit.pipelines.trial import Attached
+from galaxydit.recognition import family_of
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.guidance import guidance_of

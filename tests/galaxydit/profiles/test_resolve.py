@@ -30,7 +30,7 @@ from galaxydit.profiles.evidence import RankedProxy
 from galaxydit.profiles.fingerprint import is_shared, model_mismatch, model_of, project_weights
 from galaxydit.profiles.recipe import Target
 from galaxydit.profiles.registry import find_profile, load_profile
-from galaxydit.runtime.session import Source
+from galaxydit.runtime.source import Source
 
 RANKED = RankedProxy("block_residual", 0.05, 0.9, 0.8, 0.95, 0.3, 0.1, 0.5, 0.7)
 
