@@ -15,7 +15,6 @@ from typing import Literal
 from diffusers import DiffusionPipeline
 
 from galaxydit.calibration.fit import fit_error_map
-from galaxydit.calibration.provenance import device_name, package_versions
 from galaxydit.calibration.rank import Ranking, choose_proxy, rank_proxies
 from galaxydit.calibration.recording import Recording, median_change, round_digits
 from galaxydit.calibration.schedule_error import Order, ScheduleError
@@ -27,6 +26,7 @@ from galaxydit.calibration.search import (
 from galaxydit.calibration.thresholds import deviation_weight, mean_distance, solve_threshold
 from galaxydit.errors import refusal
 from galaxydit.families import SEPARATE
+from galaxydit.pipelines.conditions import device_name, package_versions
 from galaxydit.pipelines.runs import hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.budget import full_step_count

@@ -26,7 +26,6 @@ from galaxydit.calibration.evidence import (
 from galaxydit.calibration.parts import CalibrationMaker, Parts
 from galaxydit.calibration.planner import Planner
 from galaxydit.calibration.prompt_files import default_prompts, split_prompts
-from galaxydit.calibration.provenance import package_versions
 from galaxydit.calibration.rank import Ranking, proxies_to_compare
 from galaxydit.calibration.recording import Recording, ratios_of_distances
 from galaxydit.calibration.redundancy import Redundancy
@@ -36,7 +35,7 @@ from galaxydit.calibration.small_video import small_settings
 from galaxydit.calibration.thresholds import follows_schedule
 from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.errors import check_number, refusal
-from galaxydit.pipelines.conditions import conditions_of
+from galaxydit.pipelines.conditions import conditions_of, package_versions
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.published_models import own_settings, recommended_settings
 from galaxydit.pipelines.runs import Executor, InProcess, Store

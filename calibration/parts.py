@@ -18,11 +18,11 @@ from galaxydit.calibration.costs import measure_proxy_costs, time_steps
 from galaxydit.calibration.full_precision import in_float32, is_rounded, rounds
 from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.perturbation import INTERVALS, Perturbation, perturb
-from galaxydit.calibration.provenance import device_name, package_versions
 from galaxydit.calibration.recording import Recording, estimated_rounding, rounding_between
 from galaxydit.calibration.redundancy import Redundancy, measure_redundancy
 from galaxydit.calibration.thresholds import planned_steps
 from galaxydit.calibration.verify import VerifiedPrompt, verify_target
+from galaxydit.pipelines.conditions import device_name, package_versions
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.inputs import hash_files, verify_files
 from galaxydit.pipelines.runs import Executor, Maker, Output, Rank, Store, Unit, progress_of, results, run

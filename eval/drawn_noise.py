@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 import galaxydit
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
-from galaxydit.calibration.provenance import package_versions
 from galaxydit.eval.methods.ablations import shipped
 from galaxydit.eval.metrics.registry import measure, select
 from galaxydit.files import write_json
+from galaxydit.pipelines.conditions import package_versions
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr

@@ -12,7 +12,7 @@ from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import Family
 from galaxydit.outcome import Goal, VerifiedPsnr
-from galaxydit.policies.general_schedule import USUAL_STEPS, general_schedule
+from galaxydit.policies.general_schedule import USUAL_STEPS, GeneralSchedule, general_schedule
 from galaxydit.policies.online import Online
 from galaxydit.policies.policy import warmup_steps
 from galaxydit.policies.proxy_threshold import ProxyThreshold, full_speedup
@@ -28,7 +28,7 @@ from galaxydit.proxies import proxies_of
 from galaxydit.recognition import family_of, transformers_of
 from galaxydit.request import AUTO, DEFAULT_SPEEDUP, LOSSLESS, PROXY, Request
 
-WARMUP_SHARE = 0.4  # largest share of the full steps of a general schedule that its warm-up takes
+GENERAL_WARMUP = 0.04  # share of the steps, two of 50, because order 1 extrapolates two full steps
 PAPER_WARMUP = 0.2  # share of first steps that arXiv 2512.03451 never reuses
 DOCUMENTED_PROXIES = ("filtered_latent", "modulated_input", "block_residual", "noisy_latent")
 """Proxies for models that nobody calibrated, by falling published quality. On Wan2.1-T2V-1.3B, with half of the steps
@@ -77,7 +77,7 @@ def _settings(pipe: Any, request: Request, profile: Profile | None, missing: str
         return _by_threshold(request, profile, family_of(transformers[0]))
     if profile is None:
         config = without_profile(pipe, request)
-        source = {Schedule: "a general schedule", Online: "errors learned during the generation"}.get(
+        source = {GeneralSchedule: "a general schedule", Online: "errors learned during the generation"}.get(
             type(config.policy), f"the proxy {config.proxy} with a threshold learned during the generation"
         )
         note = f"{missing}: full steps come from {source}; `galaxydit calibrate` measures a profile"
@@ -89,7 +89,7 @@ def without_profile(pipe: Any, request: Request) -> GalaxyDiTConfig:
     """The configuration for a request without a profile, `threshold` or `min_psnr`.
 
     A speedup is planned by the general schedule; `policy="proxy"` and `max_error` learn during the generation. The
-    warm-up is 0.2 of the steps, or 0.4 / speedup if that is less. Raises GalaxyDiTError for a speedup that cannot be
+    warm-up is 0.04 of the steps with a speedup, else 0.2. Raises GalaxyDiTError for a speedup that cannot be
     reached.
     """
     transformers = list(transformers_of(pipe).values())
@@ -102,7 +102,7 @@ def without_profile(pipe: Any, request: Request) -> GalaxyDiTConfig:
         return replace(
             plain, policy=Online(request.max_error, None, None), proxy=proxy, warmup=warmup, max_consecutive=None
         )
-    warmup = min(plain.warmup, WARMUP_SHARE / speedup) if request.warmup is None else request.warmup
+    warmup = GENERAL_WARMUP if request.warmup is None else request.warmup
     config = replace(plain, warmup=warmup, proxy=proxy)
     _check_reachable(speedup, USUAL_STEPS, config, len(transformers))
     schedule = replace(general_schedule(speedup, warmup_steps(USUAL_STEPS, warmup)), boundary=boundary_of(pipe))
@@ -235,7 +235,7 @@ def _static_notes(profile: Profile, transformers: Sequence[nn.Module]) -> tuple[
             f"profile {profile.name} was planned from published measurements ({profile.source}): "
             f"{profile.evidence.reason}; `galaxydit calibrate` measures a profile"
         )
-    elif not any(row.prompts for row in profile.evidence.verifications):
+    elif profile.evidence.recorded is not None and not any(row.prompts for row in profile.evidence.verifications):
         notes.append(
             f"profile {profile.name} rests on {profile.basis}; `galaxydit calibrate --budget full` verifies it"
         )

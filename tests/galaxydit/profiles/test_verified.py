@@ -112,12 +112,12 @@ def test_a_verification_holds_only_for_the_recipe_that_was_verified(
 def test_a_psnr_that_nothing_measured_is_refused_with_the_cure(tiny_wan_pipeline: WanPipeline) -> None:
     unmeasured = "min_psnr=30 is not allowed: expected a profile with measured PSNRs, and "
     with pytest.raises(
-        GalaxyDiTError, match=unmeasured + "no profile belongs to this model; run `galaxydit calibrate`"
+        GalaxyDiTError, match=unmeasured + "no profile belongs to this model; run `galaxydit calibrate --budget full`"
     ):
         galaxydit.accelerate(tiny_wan_pipeline, min_psnr=30)
     published = load_profile("wan2.1-t2v-1.3b")
     own = replace(published, model=replace(published.model, config={"num_layers": 3}))
-    with pytest.raises(GalaxyDiTError, match=r"and profile wan2\.1-t2v-1\.3b holds none; run `galaxydit calibrate`"):
+    with pytest.raises(GalaxyDiTError, match=r"and profile wan2\.1-t2v-1\.3b holds none; run `galaxydit calibrate --"):
         galaxydit.accelerate(tiny_wan_pipeline, min_psnr=30, profile=own)
     with pytest.raises(GalaxyDiTError, match=r"at most 38, which profile tiny verified at 2x; .*lossless"):
         galaxydit.accelerate(tiny_wan_pipeline, min_psnr=39, profile=measured(tiny_wan_pipeline))

@@ -1,0 +1,19 @@
+"""Profiles of earlier versions of the file format are read without generating anything."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+from galaxydit.profiles.schema import READ_VERSIONS, SCHEMA_VERSION, parse_profile, read_profile
+
+SHIPPED = Path(str(files("galaxydit") / "profiles" / "wan-tiny.json"))
+
+
+def test_a_file_of_version_9_is_read_and_saved_in_the_present_version(tmp_path: Path) -> None:
+    stored = json.loads(SHIPPED.read_text())
+    assert stored["schema_version"] == 9 in READ_VERSIONS
+    profile = read_profile(SHIPPED)
+    assert profile.schema_version == SCHEMA_VERSION
+    assert profile.evidence.recorded is None
+    profile.save(tmp_path / "again.json")
+    assert parse_profile(json.loads((tmp_path / "again.json").read_text())) == profile
