@@ -27,8 +27,8 @@ def notes_and_warnings(
     """`(notes, warnings)`: how a generation differs from its profile's conditions.
 
     Another size is a note. Other differences are warnings for a measured profile, and for more than 8 (`FEW_STEPS`) but
-    fewer than `fewest_steps(profile)` steps. `latent_shape` is without the batch; `short_in_full` says whether too short
-    generations are computed in full.
+    fewer than `fewest_steps(profile)` steps. `latent_shape` is without the batch; `short_in_full` says whether too
+    short generations are computed in full.
     """
     conditions, served = profile.conditions, profile.conditions.served
     made = "measured" if profile.kind == "measured" else "planned"
