@@ -25,8 +25,8 @@ from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile
 from galaxydit.profiles.verified import fastest_verified, verified_at
 from galaxydit.proxies import proxies_of
-from galaxydit.recognition import family_of, transformers_of
 from galaxydit.request import AUTO, DEFAULT_SPEEDUP, LOSSLESS, PROXY, Request
+from galaxydit.runtime.recognition import family_of, transformers_of
 
 WARMUP_SHARE = 0.4  # largest share of the full steps of a general schedule that its warm-up takes
 PAPER_WARMUP = 0.2  # share of first steps that arXiv 2512.03451 never reuses
