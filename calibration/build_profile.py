@@ -40,7 +40,7 @@ from galaxydit.profiles.fingerprint import model_of
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Profile
 from galaxydit.proxies import PROXIES, proxies_of
-from galaxydit.recognition import blocks_of, family_of, transformers_of
+from galaxydit.runtime.recognition import blocks_of, family_of, transformers_of
 from galaxydit.runtime.step import draws_noise
 
 REUSE: Literal["output"] = "output"

@@ -21,7 +21,7 @@ from galaxydit.policies.schedule import FixedSteps
 from galaxydit.policies.threshold import Threshold
 from galaxydit.profiles.evidence import Seconds
 from galaxydit.proxies import PROXIES, proxies_of
-from galaxydit.recognition import blocks_of, family_of, transformers_of
+from galaxydit.runtime.recognition import blocks_of, family_of, transformers_of
 
 STEPS = 3
 PROXY_STEPS = 12  # two of them full

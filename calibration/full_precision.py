@@ -8,7 +8,7 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import Tensor, nn
 
-from galaxydit.recognition import blocks_of, family_of, transformers_of
+from galaxydit.runtime.recognition import blocks_of, family_of, transformers_of
 
 ROUNDED = (torch.float16, torch.bfloat16)
 SMALL = 2**20  # elements; larger weights of the blocks are widened for their module's call alone

@@ -17,10 +17,10 @@ from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.threshold import Threshold
 from galaxydit.proxies import PROXIES, distance_of, proxies_of
-from galaxydit.recognition import family_of, transformers_of
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.guidance import guidance_of
 from galaxydit.runtime.observer import Observer
+from galaxydit.runtime.recognition import family_of, transformers_of
 from galaxydit.runtime.scheduler_response import scheduler_response
 
 CONDITIONAL, UNCONDITIONAL = "conditional", "unconditional"

@@ -21,7 +21,7 @@ from galaxydit.pipelines.runs import LiveProgress, hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import model_of, profile_mismatch
 from galaxydit.profiles.schema import Profile, read_profile
-from galaxydit.recognition import transformers_of
+from galaxydit.runtime.recognition import transformers_of
 
 LEARNED = Budget((4, 8), check=False)
 

@@ -20,7 +20,7 @@ from galaxydit.policies.budget import full_step_count
 from galaxydit.profiles.conditions import dtype_of
 from galaxydit.profiles.evidence import ErrorPropagation, Recorded
 from galaxydit.profiles.schema import Profile
-from galaxydit.recognition import transformers_of
+from galaxydit.runtime.recognition import transformers_of
 from galaxydit.runtime.step import draws_noise
 
 MOVED_DB = 0.1  # error over the least, on all samples, that schedules without the newest sample may have

@@ -18,7 +18,7 @@ from galaxydit.calibration.recording import Array, round_digits
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.proxies import relative_l1
-from galaxydit.recognition import blocks_of, family_of, transformers_of
+from galaxydit.runtime.recognition import blocks_of, family_of, transformers_of
 
 BLOCK = "block"
 LIMITS = (0.02, 0.05, 0.1)  # relative changes below which a block's output counts as redundant

@@ -10,8 +10,8 @@ from diffusers.hooks import HookRegistry, ModelHook
 from torch import Tensor, nn
 
 from galaxydit.extrapolation import slope_ahead
-from galaxydit.recognition import transformers_of
 from galaxydit.runtime.outputs import build_output, tensors_of
+from galaxydit.runtime.recognition import transformers_of
 
 HOOK = "galaxydit_replay"
 Forward = Callable[..., Any]

@@ -9,7 +9,7 @@ from diffusers import DiffusionPipeline
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sizes import has_one_size, modulus_of, pixels_of_token
 from galaxydit.profiles.fingerprint import plain_config
-from galaxydit.recognition import transformers_of
+from galaxydit.runtime.recognition import transformers_of
 
 TOKENS = 1800  # of a small video, at most
 SHARE = 0.4  # of the tokens of the full video, at most

@@ -20,13 +20,13 @@ from galaxydit.profiles.conditions import notes_and_warnings
 from galaxydit.profiles.resolve import Settings, resolve
 from galaxydit.profiles.schema import Profile
 from galaxydit.proxies import PROXIES
-from galaxydit.recognition import family_of, transformers_of, unwrap_compiled
 from galaxydit.report import Report
 from galaxydit.request import AUTO, LOSSLESS, Request
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.hooks import RootHook, module_hooks
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.reached import missed, replaced
+from galaxydit.runtime.recognition import family_of, transformers_of, unwrap_compiled
 from galaxydit.runtime.registration import HookSet, hook_of
 from galaxydit.runtime.session import DEFAULT_REPORTS, Session
 from galaxydit.runtime.source import Source

@@ -10,9 +10,9 @@ from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import Family
 from galaxydit.other_caches import refuse_other_caches
 from galaxydit.proxies import proxies_of
-from galaxydit.recognition import blocks_of, family_of, transformers_of
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.hooks import module_hooks
+from galaxydit.runtime.recognition import blocks_of, family_of, transformers_of
 from galaxydit.runtime.registration import hook_of
 from galaxydit.runtime.session import Session
 from galaxydit.runtime.source import Source

@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from galaxydit.errors import refusal
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.recognition import blocks_of, family_of, transformers_of
+from galaxydit.runtime.recognition import blocks_of, family_of, transformers_of
 
 WARM_UP_STEPS = 2
 CALLS_BETWEEN_READINGS = 16  # reading the held bytes takes time that counts as the method's

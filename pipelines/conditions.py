@@ -16,7 +16,7 @@ from galaxydit.adapters import adapter_states
 from galaxydit.pipelines.runs.unit import hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import is_readable, loaded, plain_config
-from galaxydit.recognition import transformers_of
+from galaxydit.runtime.recognition import transformers_of
 
 SAMPLED = 1024  # values of each tensor
 PACKAGES = ("galaxydit", "diffusers", "torch", "transformers", "scipy", "numpy", "av")

@@ -24,9 +24,9 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sizes import fit_size, resize_videos
 from galaxydit.pipelines.sound import sound_of
 from galaxydit.pipelines.video import Sound
-from galaxydit.recognition import transformers_of
 from galaxydit.runtime.energy_window import EnergyWindow
 from galaxydit.runtime.hooks import read_by
+from galaxydit.runtime.recognition import transformers_of
 
 FRAME_COUNTS = ("num_frames", "frames", "video_length")  # names that pipelines have for the number of frames
 NO_ARGUMENTS = ("steps", "flow_shift", "fps")  # settings that the call of a pipeline does not take

@@ -5,7 +5,7 @@ from diffusers import ContextParallelConfig, DiffusionPipeline
 from torch import distributed
 
 from galaxydit.pipelines.runs.run import Rank
-from galaxydit.recognition import transformers_of
+from galaxydit.runtime.recognition import transformers_of
 
 
 def share_video(pipe: DiffusionPipeline, rank: Rank) -> None:

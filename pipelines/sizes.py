@@ -12,7 +12,7 @@ from galaxydit.errors import DataWarning
 from galaxydit.pipelines.inputs import IMAGE_LIST, IMAGES, VIDEOS
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import plain_config
-from galaxydit.recognition import transformers_of
+from galaxydit.runtime.recognition import transformers_of
 
 
 def fit_size(

@@ -18,8 +18,8 @@ from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import hash_frames
-from galaxydit.recognition import transformers_of
 from galaxydit.report import Report
+from galaxydit.runtime.recognition import transformers_of
 
 WARM_UP_STEPS = 3
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from galaxydit.families import SEPARATE
 from galaxydit.pipelines.trial import Attached
-from galaxydit.recognition import family_of
+from galaxydit.runtime.recognition import family_of
 
 ADAPTER_HOOK = "galaxydit_compare_adapter"
 REGISTRY = "_diffusers_hook"  # diffusers creates this attribute on every module that it inspects

@@ -16,8 +16,8 @@ from galaxydit.pipelines.trial import Attached, accelerated
 from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.resolve import documented_proxy, without_profile
 from galaxydit.profiles.schema import Profile
-from galaxydit.recognition import family_of
 from galaxydit.request import AUTO, PROXY, SCHEDULE, Request
+from galaxydit.runtime.recognition import family_of
 
 AT_SPEEDUPS: list[dict[str, Any]] = [
     {"speedup": speedup} for speedup in (1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.5, 4.0, 4.5)

@@ -29,7 +29,7 @@ from galaxydit.eval.methods.rules.rule_observer import check_branches
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import Attached
-from galaxydit.recognition import blocks_of, family_of
+from galaxydit.runtime.recognition import blocks_of, family_of
 
 HOOK = "galaxydit_compare_background"
 BACKGROUND_SHARE = 0.7  # of the blocks: the authors' 28 of 40

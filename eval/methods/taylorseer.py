@@ -15,7 +15,7 @@ from diffusers.hooks.taylorseer_cache import TaylorSeerState
 from galaxydit.eval.methods.caches import enabled, hooks_in
 from galaxydit.eval.methods.method import Setting, method
 from galaxydit.pipelines.trial import Attached
-from galaxydit.recognition import family_of
+from galaxydit.runtime.recognition import family_of
 
 # Of arXiv 2609.36433; every module is extrapolated.
 PUBLISHED_SETTING: Setting = {"cache_interval": 3, "disable_cache_before_step": 3, "max_order": 1, "lite": False}

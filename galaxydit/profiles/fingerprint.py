@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from galaxydit.adapters import adapters_of
 from galaxydit.families import FAMILIES
 from galaxydit.profiles.schema import Model, Profile, Setting
-from galaxydit.recognition import class_names
+from galaxydit.runtime.recognition import class_names
 
 PROJECTIONS = 8
 ELEMENTS = 65_536

@@ -25,8 +25,8 @@ from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile
 from galaxydit.profiles.verified import fastest_verified, verified_at
 from galaxydit.proxies import proxies_of
-from galaxydit.recognition import family_of, transformers_of
 from galaxydit.request import AUTO, DEFAULT_SPEEDUP, LOSSLESS, PROXY, Request
+from galaxydit.runtime.recognition import family_of, transformers_of
 
 GENERAL_WARMUP = 0.04  # share of the steps, two of 50, because order 1 extrapolates two full steps
 PAPER_WARMUP = 0.2  # share of first steps that arXiv 2512.03451 never reuses

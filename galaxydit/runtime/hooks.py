@@ -11,9 +11,9 @@ from torch import nn
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.other_caches import forward_of_another, refuse_other_caches
-from galaxydit.recognition import blocks_of, unwrap_compiled
 from galaxydit.runtime.energy_window import EnergyWindow
 from galaxydit.runtime.engine import Engine
+from galaxydit.runtime.recognition import blocks_of, unwrap_compiled
 from galaxydit.runtime.registration import HookSet, PluginHook, hook_of
 from galaxydit.torch_compile import around_the_model, beside_the_model
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from galaxydit.families import Family
 from galaxydit.proxies import PROXIES, Place, Proxy
-from galaxydit.recognition import blocks_of
 from galaxydit.runtime.call import Call, LeaveForward
 from galaxydit.runtime.observer import Observer
+from galaxydit.runtime.recognition import blocks_of
 from galaxydit.runtime.reuse import OutputReuse
 from galaxydit.runtime.samples import Samples
 from galaxydit.runtime.session import Session

@@ -12,7 +12,7 @@ from galaxydit.calibration.full_precision import in_float32, is_rounded
 from galaxydit.calibration.parts import CalibrationMaker
 from galaxydit.pipelines.runs import Rank, Unit
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.recognition import transformers_of
+from galaxydit.runtime.recognition import transformers_of
 
 
 def rounded_pipeline(name: str) -> tuple:

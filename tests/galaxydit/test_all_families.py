@@ -28,7 +28,7 @@ from galaxydit import (
 )
 from galaxydit.families import CONCATENATED, FAMILIES, SEPARATE
 from galaxydit.policies.policy import Decision, Observation, Reason
-from galaxydit.recognition import blocks_of, transformers_of
+from galaxydit.runtime.recognition import blocks_of, transformers_of
 
 BLOCKS = 4
 STEPS = 9

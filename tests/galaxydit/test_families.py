@@ -13,7 +13,7 @@ from torch import Tensor
 import galaxydit
 from galaxydit import PROXIES, FixedSteps, GalaxyDiTConfig, GalaxyDiTError, NoEffectWarning, Threshold
 from galaxydit.proxies import relative_l1
-from galaxydit.recognition import blocks_of, family_of
+from galaxydit.runtime.recognition import blocks_of, family_of
 
 Build = Callable[[str], Any]
 NAMES = ("LTX", "CogVideoX DDIM", "CogVideoX DPM", "HunyuanVideo")

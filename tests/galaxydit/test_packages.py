@@ -11,7 +11,7 @@ FOLDER = Path(galaxydit.__file__).parent
 LAYERS = (
     ("errors", "families", "files", "adapters", "clock", "energy_counter"),
     ("energy", "unsupported", "other_caches", "torch_compile", "validation", "policies", "request"),
-    ("recognition", "context_parallel"),
+    ("context_parallel",),
     ("proxies", "extrapolation"),
     ("config",),
     ("outcome",),

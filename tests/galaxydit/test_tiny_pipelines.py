@@ -9,7 +9,7 @@ from tiny_parts import OFTEN, REUSED, SIZE, Tiny, embedding, masks, texts
 from tiny_table import PIPELINES
 
 import galaxydit
-from galaxydit.recognition import transformers_of
+from galaxydit.runtime.recognition import transformers_of
 from galaxydit.runtime.step import draws_noise
 
 

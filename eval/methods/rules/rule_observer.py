@@ -20,10 +20,10 @@ from galaxydit.eval.methods.rules.rule_engine import driven
 from galaxydit.families import SEPARATE
 from galaxydit.pipelines.compute_counter import only_transformer
 from galaxydit.pipelines.trial import Attached
-from galaxydit.recognition import family_of
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.guidance import guidance_of
+from galaxydit.runtime.recognition import family_of
 
 Signal = Literal["latent", "time_embedding", "time_projection", "first_block"]
 """The watched tensor: the transformer's input, the time embedding before or after the projection that modulates the
