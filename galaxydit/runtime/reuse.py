@@ -171,6 +171,7 @@ class OutputReuse:
         weights = correction_weights(self._session, call) if outputs else []
         if not any(weights) or not call.may_correct:
             return None
+        call.trajectory.corrected = call.info.step
         outputs, reused = self._beside_reuse(call, outputs, forward)
         return self._corrected(call, outputs, reused, weights)
 

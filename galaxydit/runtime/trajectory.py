@@ -35,6 +35,7 @@ class Move(NamedTuple):
     after: tuple[float, float]
     is_guided_anew: bool
     is_first: bool
+    is_corrected: bool = False  # a correction of several reused steps moved the latent, too
 
 
 @dataclass
@@ -117,6 +118,7 @@ class Trajectory:
     steady_since: int = 0
     speed: float = 0.0
     stride: float = 0.0
+    corrected: int = -1  # latest step whose output was corrected
     pending: list[tuple[Tensor, "Move"]] = field(default_factory=list)
     states: dict[str, TransformerState] = field(default_factory=dict)
     unheld: float = 0.0
@@ -168,7 +170,8 @@ class Trajectory:
         is_guided_anew = self.step - self.steady_since < SOLVER or (
             len(self.seen) > 1 and self.seen[-1] != self.seen[-2]
         )
-        return Move(call.info.step, self.weights, call.weights, is_guided_anew, self.step == first)
+        step, is_corrected = call.info.step, self.corrected == self.step
+        return Move(step, self.weights, call.weights, is_guided_anew, self.step == first, is_corrected)
 
     def continues(self, measured: Sequence[float], move: "Move", noise: "Noise") -> bool:
         """Whether a latent with these distances (`measure`) comes next; if so, learn its speed. Under drawn noise it
@@ -183,7 +186,7 @@ class Trajectory:
         if noise is Noise.DRAWN:
             return not self.cleans
         is_any = move.is_guided_anew or not self.speed
-        fastest = max(FURTHER * self.speed, FASTEST * size if is_any else size)
+        fastest = max((1 + move.is_corrected) * FURTHER * self.speed, FASTEST * size if is_any else size)
         if noise is Noise.UNKNOWN:  # drawn noise moves a latent farther than denoising does
             fastest = min(fastest, FASTEST * size)
         reach = fastest * max(distance, self.stride)
