@@ -75,7 +75,7 @@ OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "--model": (*FILES, *TEXTS),
     },
     "calibrate": {
-        **dict.fromkeys(("--seed", "--samples", "--verify", "--steps", "--height"), NUMBERS),
+        **dict.fromkeys(("--seed", "--budget", "--steps", "--height"), NUMBERS),
         "--prompts": (*FILES, *TEXTS),
         "--out": (*FILES, "link.json"),
         **dict.fromkeys(("--report", "--resume-dir"), FILES),

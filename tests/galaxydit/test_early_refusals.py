@@ -76,7 +76,7 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         [*GENERATE, "--model", ""],
         ["inspect", "--model", "damaged"],
         ["inspect", "--model", "incomplete"],
-        ["calibrate", "--model", "wan-tiny", "--prompts", "images.txt", "--out", "p.json", "--verify", "1"],
+        ["calibrate", "--model", "wan-tiny", "--prompts", "images.txt", "--out", "p.json", "--budget", "full"],
         ["compare", "--prompts", "images.txt"],
         ["latency", "--steps", "3"],
         ["latency", "--fraction", "0.01"],

@@ -50,14 +50,13 @@ def test_an_interrupt_says_how_far_a_long_command_is(
     prompts.write_text("a red ball\na blue ball\na green ball\na white ball\n", encoding="utf-8")
     shared = [command, "--model", tiny_wan_folder, "--prompts", prompts, *SMALL]
     if command == "calibrate":
-        arguments = [*shared, "--out", tmp_path / "mine.json", "--samples", "3", "--verify", "1"]
+        arguments = [*shared, "--out", tmp_path / "mine.json"]
     else:
         (tmp_path / "tuning.txt").write_text("a grey square\n", encoding="utf-8")
         arguments = [*shared, "--calibration", tmp_path / "tuning.txt", "--out", tmp_path / "out"]
         arguments += ["--tune-prompts", "1", "--methods", "uniform skip order 0", "--speedups", "2"]
-    stage, commits = {"calibrate": ("recording", 2), "compare": ("screening", 2)}[
-        command
-    ]  # costs, or a plain video, come first
+    # The timing and the first sample, or a plain video, come first.
+    stage, commits = {"calibrate": ("recording", 3), "compare": ("screening", 2)}[command]
     interrupt_after(commits, monkeypatch)
     assert run(*arguments) == 130
     assert f"stopped, {stage}: 1 of " in (shown := capsys.readouterr().err)
