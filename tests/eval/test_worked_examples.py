@@ -8,20 +8,26 @@ import numpy as np
 import pytest
 
 from galaxydit.eval.jobs.job import PLAIN, Job, Variant
+from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.run_job import open_run, run_job
 from galaxydit.eval.methods import method as method_module
 from galaxydit.eval.metrics import measure
 from galaxydit.eval.report.read_run import read_run
+from galaxydit.eval.report.verdicts import check_run
 
 README = Path(__file__).parents[2] / "eval" / "README.md"
 
 
+def block(heading: str, language: str) -> str:
+    """The first block of code in a language under a heading."""
+    section = README.read_text(encoding="utf-8").split(f"### {heading}\n")[1]
+    return re.search(rf"```{language}\n(.*?)```", section, re.DOTALL).group(1)
+
+
 def example(heading: str) -> dict[str, Any]:
     """The names that the first Python block under a heading defines."""
-    section = README.read_text(encoding="utf-8").split(f"### {heading}\n")[1]
-    code = re.search(r"```python\n(.*?)```", section, re.DOTALL).group(1)
     names: dict[str, Any] = {"__name__": "example", "__file__": __file__}
-    exec(compile(code, str(README), "exec"), names)
+    exec(compile(block(heading, "python"), str(README), "exec"), names)
     return names
 
 
@@ -44,3 +50,21 @@ def test_the_method_is_compared(tiny_wan_pipeline, tiny_wan_folder, tmp_path, mo
     mine = read_run(tmp_path / "run").records[1]
     assert mine.compute_fraction == pytest.approx(0.6)  # 0, 1, 3, 5, 7, 9
     assert 0 < mine.metrics["psnr"] < 120
+
+
+@pytest.mark.filterwarnings("ignore::galaxydit.ProfileWarning")
+def test_the_gates_are_checked(tiny_wan_folder, tmp_path):
+    sizes = "height = 32\nwidth = 32\nframes = 5\nguidance = 3.0\nsteps = 10\ndtype = 'float32'\nmetrics = ['psnr']"
+    rest = "[prompts]\ntexts = ['a red ball']\n[variants.galaxydit]\nspeedup = 2.0\n[variants.half-the-steps]\n"
+    rest += "method = 'fewer-steps'\nsteps = 5\n" + block("Adding a gate", "toml")
+    (tmp_path / "job.toml").write_text(f"model = '{tiny_wan_folder}'\n{sizes}\n{rest}")
+    job = read_job(tmp_path / "job.toml")
+    assert run_job(job, open_run(tmp_path / "run", job)).failed == 0
+    verdicts = check_run(read_run(tmp_path / "run"), job.gates)
+    assert {each.variant for each in verdicts} == {"galaxydit"}
+    assert {each.name: each.is_minimum for each in verdicts} == {
+        "psnr": True,
+        "worst_psnr": True,
+        "compute_fraction": False,
+    }
+    assert verdicts[-1].holds, verdicts[-1]
