@@ -88,7 +88,7 @@ def run_job(
     from galaxydit.eval.jobs.maker import VideoMaker  # loads torch, which a refused job need not wait for
 
     units, calibrations = job.units(), calibration_units(job)
-    left, done = units_left(units, store, retry_failed=True)
+    left, done = units_left(units, store, retry_failed=retry_failed, verify=verify)
     if left:
         refuse_mixed_versions(store, done, allow_mixed_versions)
     maker, executor = VideoMaker(job, store), executor or InProcess()
