@@ -133,9 +133,8 @@ def calibrate(
     """
     _check_runs_all_steps(pipe)
     settings = settings or recommended_settings(pipe)
-    own, held_out = split_prompts(default_prompts(pipe) if prompts is None else prompts, settings.steps)
-    if isinstance(budget, Budget) and budget.verified and not held_out:
-        raise refusal("prompts", own, "at least 2 for a verification", "pass more, or a smaller budget")
+    verifies = isinstance(budget, Budget) and budget.verified > 0
+    own, held_out = split_prompts(default_prompts(pipe) if prompts is None else prompts, settings.steps, verifies)
     _check_speedups(speedups, settings.steps)
     check_inputs(pipe, read_inputs(own[0]))
 

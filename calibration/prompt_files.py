@@ -104,11 +104,12 @@ def default_prompts(pipe: "DiffusionPipeline") -> list[str]:
     return read_prompts(WAN_TINY_PROMPTS if own_settings(pipe) == WAN_TINY else PROMPTS)
 
 
-def split_prompts(prompts: Sequence[str], steps: int | None) -> tuple[list[str], list[str]]:
+def split_prompts(prompts: Sequence[str], steps: int | None, verifies: bool) -> tuple[list[str], list[str]]:
     """The prompts to record and the held-out prompts, after repetitions in `prompts` are removed.
 
     The last 8 are held out, or the second half of fewer than 16. `steps` is the number of steps of the generations,
-    None if it is unknown. Raises GalaxyDiTError without prompts, and for 8 steps or fewer.
+    None if it is unknown. Raises GalaxyDiTError without prompts, for 8 steps or fewer, and if the calibration
+    `verifies` and no prompt is held out.
     """
     if steps is not None and steps <= FEW_STEPS:
         expected = f"more than {FEW_STEPS}, because shorter generations are never reused"
@@ -116,5 +117,7 @@ def split_prompts(prompts: Sequence[str], steps: int | None) -> tuple[list[str],
     given = list(dict.fromkeys(prompts))
     if not given:
         raise refusal("prompts", list(prompts), "at least one", "pass a text")
+    if verifies and len(given) < 2:
+        raise refusal("prompts", given, "at least 2 for a verification", "pass more, or a smaller budget")
     cut = len(given) - min(HELD_OUT, len(given) // 2)
     return given[:cut], given[cut:]

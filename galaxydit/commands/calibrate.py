@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table as RichTable
 
-from galaxydit.calibration.budget import read_budget
+from galaxydit.calibration.budget import FULL, read_budget
 from galaxydit.calibration.prompt_files import PROMPTS, split_prompts
 from galaxydit.commands import options
 from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts
@@ -64,7 +64,7 @@ def calibrate(
     own = PROMPTS if prompts is None and source.model != WITH_CAPTIONS else prompts
     texts = calibration_prompts(own, source.model, "--prompts")
     check_prompt_inputs(texts)
-    split_prompts(texts, sizes.steps)
+    split_prompts(texts, sizes.steps, verifies=spent == FULL)
     with working(f"loading {source.model}"):
         from galaxydit.calibration.calibration import KIND
         from galaxydit.calibration.calibration import calibrate as run_calibration

@@ -103,7 +103,7 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         ["compare", "--methods", "TeeCache"],
         ["compare", "--speedups", "0.5"],
         ["compare", "--tune-prompts", "10000"],
-        ["calibrate", "--model", "wan-tiny", "--prompts", "file", "--out", "p.json"],
+        ["calibrate", "--model", "wan-tiny", "--prompts", "file", "--out", "p.json", "--budget", "full"],
         ["calibrate", "--model", "wan-tiny", "--prompts", "blank.txt", "--out", "p.json"],
         ["eval", "run", "bad.toml", "--out", "new"],
         ["eval", "vbench", "file", "--dimensions", "x", "--benchmark", "vbench3"],
