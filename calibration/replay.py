@@ -1,19 +1,18 @@
 """Repeat a recorded generation from its middle: stored outputs stand in for the transformer calls before a step."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from diffusers import DiffusionPipeline
-from diffusers.hooks import HookRegistry, ModelHook
 from torch import Tensor, nn
 
 from galaxydit.extrapolation import slope_ahead
 from galaxydit.runtime.outputs import build_output, tensors_of
 from galaxydit.runtime.recognition import transformers_of
+from galaxydit.runtime.registration import HookSet, PluginHook
 
-HOOK = "galaxydit_replay"
 Forward = Callable[..., Any]
 
 
@@ -63,21 +62,25 @@ class Replay:
         return output
 
 
-class _Hook(ModelHook):
+class _Hook(PluginHook):
+    name = "galaxydit_replay"
+
     def __init__(self, answer: Callable[..., Any]) -> None:
         super().__init__()
         self.answer = answer
 
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return self.answer(self.fn_ref.original_forward, *args, **kwargs)
+        forward = self.fn_ref.original_forward
+        return forward(*args, **kwargs) if self.removed else self.answer(forward, *args, **kwargs)
 
 
 @contextmanager
 def answering(pipe: DiffusionPipeline, answer: Callable[..., Any]) -> Iterator[None]:
     """Within the context, `answer(forward, *args, **kwargs)` replaces `forward` of every transformer."""
-    with ExitStack() as stack:
-        for transformer in transformers_of(pipe).values():
-            registry = HookRegistry.check_if_exists_or_initialize(transformer)
-            registry.register_hook(_Hook(answer), HOOK)
-            stack.callback(registry.remove_hook, HOOK, recurse=False)
+    hooks = HookSet()
+    for transformer in transformers_of(pipe).values():
+        hooks.add(transformer, _Hook(answer), is_root=True)
+    try:
         yield
+    finally:
+        hooks.remove()
