@@ -65,9 +65,9 @@ def accelerate(
             profile's calibration, else "schedule".
         max_error: largest expected relative error of a reused step, at least 0. A step whose expected error is larger
             is computed, even if `speedup` is then missed.
-        profile: a `Profile`, the name of a shipped profile, or a file of `galaxydit calibrate`. By default the shipped
-            profile of this model; without a profile, `general_schedule` plans full steps, and `max_error` learns errors
-            during the generation.
+        profile: a `Profile`, a file of `galaxydit calibrate`, "hf://owner/name" on the Hugging Face Hub, or the name
+            of a shipped profile; by default that of this model. Without one, `general_schedule` plans full steps, and
+            `max_error` learns errors during the generation.
         threshold: for manual tuning, the rule of arXiv 2512.03451: the first fifth of the steps is computed, then steps
             are reused while the summed change of the proxy is below the threshold. Larger is faster, 0 reuses nothing.
         min_psnr: instead of a speedup, a PSNR against the plain video in dB: the largest speedup whose mean PSNR on the

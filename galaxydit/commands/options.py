@@ -134,7 +134,7 @@ class RequestOptions:
 
     def __post_init__(self) -> None:
         CoreRequest(**vars(self))
-        if self.profile is not None and not os.path.isfile(self.profile):
+        if self.profile is not None and not self.profile.startswith("hf://") and not os.path.isfile(self.profile):
             shipped = sorted(path.stem for path in Path(str(files("galaxydit") / "profiles")).glob("*.json"))
             if self.profile not in shipped:
                 expected = f"a file, or one that is shipped ({', '.join(shipped)})"
