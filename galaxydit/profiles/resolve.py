@@ -29,6 +29,7 @@ from galaxydit.request import AUTO, DEFAULT_SPEEDUP, LOSSLESS, PROXY, Request
 from galaxydit.runtime.recognition import family_of, transformers_of
 
 GENERAL_WARMUP = 0.04  # share of the steps, two of 50, because order 1 extrapolates two full steps
+WARMUP_SHARE = 0.4  # largest share of the full steps that this warm-up takes
 PAPER_WARMUP = 0.2  # share of first steps that arXiv 2512.03451 never reuses
 DOCUMENTED_PROXIES = ("filtered_latent", "modulated_input", "block_residual", "noisy_latent")
 """Proxies for models that nobody calibrated, by falling published quality. On Wan2.1-T2V-1.3B, with half of the steps
@@ -102,7 +103,7 @@ def without_profile(pipe: Any, request: Request) -> GalaxyDiTConfig:
         return replace(
             plain, policy=Online(request.max_error, None, None), proxy=proxy, warmup=warmup, max_consecutive=None
         )
-    warmup = GENERAL_WARMUP if request.warmup is None else request.warmup
+    warmup = min(GENERAL_WARMUP, WARMUP_SHARE / speedup) if request.warmup is None else request.warmup
     config = replace(plain, warmup=warmup, proxy=proxy)
     _check_reachable(speedup, USUAL_STEPS, config, len(transformers))
     schedule = replace(general_schedule(speedup, warmup_steps(USUAL_STEPS, warmup)), boundary=boundary_of(pipe))

@@ -97,7 +97,16 @@ def test_the_parts_of_a_changed_image_are_measured_anew(
         calibrate(pipe, lines, settings=settings, **options)
         return sorted(path.name.rpartition("-")[0] for path in (tmp_path / "parts" / "units").iterdir())
 
-    first = ["check", "choice-0000", "choice-0001", "sample-0000", "sample-0001", "timing", "verification-0000"]
+    first = [
+        "check",
+        "choice-0000",
+        "choice-0001",
+        "costs",
+        "sample-0000",
+        "sample-0001",
+        "timing",
+        "verification-0000",
+    ]
     assert parts() == parts() == first
     Image.new("RGB", (32, 32), "white").save(tmp_path / "blue.png")
     # The profiles that are compared and verified are others.
