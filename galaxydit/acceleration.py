@@ -59,17 +59,19 @@ def accelerate(
         speedup: block evaluations without the plugin, divided by those with it; from 1 to the number of steps divided
             by the number of always-computed steps; by default 2.0. Generations of 8 steps or fewer are computed in
             full; with the default, `quality` or `min_psnr` also those of fewer than 0.28 times the profile's steps.
-        policy: how full steps are chosen for a speedup. "schedule" computes planned steps. "proxy" is GalaxyDiT's
-            (arXiv 2512.03451): it reuses while the proxy has moved less than a threshold, calibrated for the speedup or
-            learned during the generation. "auto" takes the one that did better on the held-out prompts of the
-            profile's calibration, else "schedule".
+        policy: how full steps are chosen for a speedup. "schedule" computes planned steps. "proxy" moves a planned
+            step by at most one where the sample's proxy moves faster or slower than the calibration's mean, or than its
+            own so far. "auto" takes the one that did better on the held-out prompts of the
+            profile's calibration, else "schedule". "paper" is its recipe as published: the residual of the last full
+            step, uncorrected; `threshold` or a calibration is required.
         max_error: largest expected relative error of a reused step, at least 0. A step whose expected error is larger
             is computed, even if `speedup` is then missed.
         profile: a `Profile`, a file of `galaxydit calibrate`, "hf://owner/name" on the Hugging Face Hub, or the name
             of a shipped profile; by default that of this model. Without one, `general_schedule` plans full steps, and
             `max_error` learns errors during the generation.
-        threshold: for manual tuning, the rule of arXiv 2512.03451: the first fifth of the steps is computed, then steps
-            are reused while the summed change of the proxy is below the threshold. Larger is faster, 0 reuses nothing.
+        threshold: for manual tuning: the first fifth of the steps is computed, then steps are reused while the summed
+            change of the proxy is below the threshold. Larger is faster, 0 reuses nothing. arXiv 2512.03451 decides
+            so, and reuses as `policy="paper"`.
         min_psnr: instead of a speedup, a PSNR against the plain video in dB: the largest speedup whose mean PSNR on the
             calibration's held-out prompts has a 95 % interval above it. Needs a measured profile.
         quality: instead of a speedup, "lossless" (every step is computed), or a name for a speedup: "high" (1.5),

@@ -11,7 +11,7 @@ from galaxydit.errors import GalaxyDiTError, check_choice, check_number, refusal
 if TYPE_CHECKING:
     from galaxydit.profiles.schema import Profile
 
-POLICIES = AUTO, SCHEDULE, PROXY = "auto", "schedule", "proxy"
+POLICIES = AUTO, SCHEDULE, PROXY, PAPER = "auto", "schedule", "proxy", "paper"
 DEFAULT_SPEEDUP = 2.0
 LOSSLESS = "lossless"
 QUALITIES: Mapping[str, float] = MappingProxyType(
@@ -66,7 +66,8 @@ class Request:
         for goal, others in GOALS.items():
             barred = (*others, "policy") if goal == "quality" and self.quality == LOSSLESS else others
             values = {name: getattr(self, name) for name in barred}
-            given = [name for name, value in values.items() if value is not None and str(value) != AUTO]
+            neutral = (AUTO, PAPER) if goal == "threshold" else (AUTO,)
+            given = [name for name, value in values.items() if value is not None and str(value) not in neutral]
             if getattr(self, goal) is not None and given:
                 raise GalaxyDiTError(f"{goal} is given together with {' and '.join(given)}", "leave one of them out")
 

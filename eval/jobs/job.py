@@ -141,7 +141,7 @@ class PluginOptions:
     """Options of the method "galaxydit", as of `galaxydit.accelerate`."""
 
     speedup: Annotated[float, Ge(1)] | None = None
-    policy: Literal["auto", "schedule", "proxy"] = "auto"
+    policy: Literal["auto", "schedule", "proxy", "paper"] = "auto"
     max_error: Annotated[float, Gt(0)] | None = None
     threshold: Annotated[float, Ge(0)] | None = None
     quality: Literal["lossless", "high", "balanced", "fast"] | None = None

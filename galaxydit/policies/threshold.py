@@ -4,10 +4,13 @@ A full step is a computed step. A proxy is a cheap tensor whose change shows how
 """
 
 import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from galaxydit.errors import check_number
-from galaxydit.policies.policy import Decision, Observation, Reason
+from galaxydit.policies.policy import Controller, Decision, Limits, Observation, Reason
 
 
 @dataclass(frozen=True)
@@ -46,3 +49,19 @@ class Threshold:
             return Decision(True, Reason.BELOW_THRESHOLD, accumulated), accumulated
         reason = forced or (Reason.NO_DISTANCE if distance is None else Reason.ABOVE_THRESHOLD)
         return Decision(False, reason, accumulated), 0.0
+
+
+def threshold_for(distances: Sequence[float], full_steps: int, limits: Limits) -> float:
+    """The smallest threshold with which a sample with these proxy distances, one a step, computes at most `full_steps`
+    steps; fewer are computed where steps have equal distances, more where `limits` force more."""
+
+    def reused_at(threshold: float) -> int:
+        controller, reused = Controller(Threshold(threshold), limits), 0
+        for step, distance in enumerate(distances):
+            reused += controller.decide(Observation(step, len(distances), distance, step > 0)).reuse
+        return reused
+
+    # A decision changes only where the threshold passes a sum of successive distances.
+    sums = {total for step in range(len(distances)) for total in accumulate(distances[step:])}
+    candidates = [0.0, *(math.nextafter(total, math.inf) for total in sorted(sums))]
+    return candidates[min(len(candidates) - 1, bisect_left(candidates, len(distances) - full_steps, key=reused_at))]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import Family
 from galaxydit.outcome import Goal, VerifiedPsnr
+from galaxydit.policies.budget import full_step_count
 from galaxydit.policies.general_schedule import USUAL_STEPS, GeneralSchedule, general_schedule
 from galaxydit.policies.online import Online
 from galaxydit.policies.policy import warmup_steps
 from galaxydit.policies.proxy_threshold import ProxyThreshold, full_speedup
 from galaxydit.policies.schedule import Schedule
-from galaxydit.policies.threshold import Threshold
+from galaxydit.policies.threshold import Threshold, threshold_for
 from galaxydit.profiles.conditions import boundary_of, fewest_steps
 from galaxydit.profiles.fingerprint import is_shared, profile_mismatch
 from galaxydit.profiles.recipe import Recipe, Target
@@ -25,7 +27,7 @@ from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile
 from galaxydit.profiles.verified import fastest_verified, verified_at
 from galaxydit.proxies import proxies_of
-from galaxydit.request import AUTO, DEFAULT_SPEEDUP, LOSSLESS, PROXY, Request
+from galaxydit.request import AUTO, DEFAULT_SPEEDUP, LOSSLESS, PAPER, PROXY, Request
 from galaxydit.runtime.recognition import family_of, transformers_of
 
 GENERAL_WARMUP = 0.04  # share of the steps, two of 50, because order 1 extrapolates two full steps
@@ -74,6 +76,8 @@ def _settings(pipe: Any, request: Request, profile: Profile | None, missing: str
     transformers = list(transformers_of(pipe).values())
     if request.quality == LOSSLESS:
         request = replace(request, quality=None, threshold=0.0)
+    if request.policy == PAPER:
+        return _as_published(request, profile, missing, family_of(transformers[0]), speedup)
     if request.threshold is not None:
         return _by_threshold(request, profile, family_of(transformers[0]))
     if profile is None:
@@ -155,6 +159,32 @@ def _by_threshold(request: Request, profile: Profile | None, family: Family) -> 
         max_consecutive=None,
     )
     return Settings(config)
+
+
+def _as_published(
+    request: Request, profile: Profile | None, missing: str, family: Family, speedup: float | None
+) -> Settings:
+    """The recipe of arXiv 2512.03451: the residual of the last full step, uncorrected, after a fifth of the steps.
+
+    The calibration's mean distances give the threshold for a speedup.
+    """
+    warmup = PAPER_WARMUP if request.warmup is None else request.warmup
+    proxy = request.proxy or (profile.recipe.proxy if profile else documented_proxy(family))
+    config = GalaxyDiTConfig(
+        proxy=proxy, reuse="residual", order=0, correction=False, warmup=warmup, max_consecutive=None
+    )
+    if request.threshold is not None:
+        return Settings(replace(config, policy=Threshold(request.threshold)), profile)
+    curve = profile.recipe.cumulative_distance if profile and profile.recipe.proxy == proxy else None
+    if profile is None or curve is None or speedup is None:
+        why = missing or f"the profile holds no distances of the proxy {proxy}"
+        expected = f"a threshold too, because {why}"
+        raise refusal("policy", PAPER, expected, "pass for example threshold=0.1, or run `galaxydit calibrate`")
+    steps = profile.conditions.steps
+    _check_reachable(speedup, steps, config, 1)
+    distances = [after - before for before, after in pairwise([0.0, *map(curve, profile.conditions.sigmas)])]
+    full = full_step_count(steps, full_speedup(speedup, profile.recipe.proxy_share))
+    return Settings(replace(config, policy=Threshold(threshold_for(distances, full, config.limits))), profile)
 
 
 def _with_profile(

@@ -5,7 +5,7 @@ import math
 from galaxydit.errors import refusal
 from galaxydit.profiles.evidence import Verification
 from galaxydit.profiles.schema import Profile
-from galaxydit.request import AUTO, PROXY
+from galaxydit.request import AUTO, PROXY, SCHEDULE
 
 
 def verified_at(profile: Profile, speedup: float, policy: str) -> Verification | None:
@@ -15,7 +15,7 @@ def verified_at(profile: Profile, speedup: float, policy: str) -> Verification |
     """
     word = profile.target_for(speedup).policy if policy == AUTO else policy
     evidence = profile.evidence
-    measured = evidence.proxy_verifications if word == PROXY else evidence.verifications
+    measured = {SCHEDULE: evidence.verifications, PROXY: evidence.proxy_verifications}.get(word, ())
     return next((row for row in measured if row.speedup == speedup and row.psnr_db is not None), None)
 
 

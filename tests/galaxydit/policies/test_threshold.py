@@ -1,10 +1,11 @@
 import math
 
+import numpy as np
 import pytest
 
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.policies.policy import Controller, Limits, Observation, Reason, warmup_steps
-from galaxydit.policies.threshold import Threshold
+from galaxydit.policies.threshold import Threshold, threshold_for
 
 
 def play(config: GalaxyDiTConfig, distances: list[float | None], steps: int | None = None) -> list[bool]:
@@ -73,3 +74,13 @@ def test_a_larger_threshold_reuses_as_much_or_more() -> None:
     counts = [sum(play(GalaxyDiTConfig(Threshold(threshold)), distances)) for threshold in (0.05, 0.1, 0.2, 0.4, 0.8)]
     assert counts == sorted(counts)
     assert counts[0] < counts[-1]
+
+
+@pytest.mark.parametrize("full_steps", [11, 14, 20, 33, 50])
+def test_a_threshold_is_found_for_a_number_of_full_steps(full_steps: int) -> None:
+    distances = np.random.default_rng(full_steps).uniform(0.5, 1.5, 50).tolist()
+    limits = Limits(warmup=0.2 if full_steps < 50 else 1.0, max_consecutive=None)
+    config = GalaxyDiTConfig(
+        Threshold(threshold_for(distances, full_steps, limits)), warmup=limits.warmup, max_consecutive=None
+    )
+    assert play(config, [None, *distances[1:]]).count(False) == full_steps

@@ -2,6 +2,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +25,7 @@ from galaxydit.pipelines.generate import generate
 from galaxydit.policies.online import Online
 from galaxydit.policies.proxy_threshold import ProxyThreshold
 from galaxydit.policies.schedule import Schedule
-from galaxydit.policies.threshold import Threshold
+from galaxydit.policies.threshold import Threshold, threshold_for
 from galaxydit.profiles.conditions import notes_and_warnings
 from galaxydit.profiles.evidence import RankedProxy
 from galaxydit.profiles.fingerprint import is_shared, model_mismatch, model_of, project_weights
@@ -252,7 +253,7 @@ def test_one_published_profile_serves_the_models_of_wan_2_1(layers: int, heads: 
         ({"threshold": 0.1, "speedup": 2.0}, "threshold is given together with speedup"),
         ({"threshold": 0.1, "policy": "proxy"}, "threshold is given together with policy"),
         ({"max_error": 0.1, "policy": "schedule"}, "max_error is given together with policy"),
-        ({"policy": "proxi"}, "policy='proxi' is not allowed: expected one of 'auto', 'schedule', 'proxy'"),
+        ({"policy": "proxi"}, "policy='proxi' is not allowed: expected one of 'auto', 'schedule', 'proxy', 'paper'"),
         ({"config": GalaxyDiTConfig(), "speedup": 2.0}, "config is given together with speedup"),
         ({"warmup": 1.5}, "warmup=1.5 is not allowed"),
         ({"profile": "no-such"}, "profile='no-such' is not allowed: expected a file, or one that is shipped"),
@@ -272,6 +273,26 @@ def test_a_threshold_on_the_profiles_proxy_needs_no_plan(tiny_wan_pipeline: WanP
     with galaxydit.accelerate(tiny_wan_pipeline, threshold=0.1, profile=ranked) as acceleration:
         pass
     assert acceleration.config == GalaxyDiTConfig(Threshold(0.1), warmup=0.2, max_consecutive=None)
+
+
+def test_the_papers_recipe_takes_its_threshold_from_the_calibration_or_from_the_user(
+    tiny_wan_pipeline: WanPipeline,
+) -> None:
+    profile = profile_for(tiny_wan_pipeline)
+    curve = profile.recipe.cumulative_distance
+    with galaxydit.accelerate(tiny_wan_pipeline, policy="paper", speedup=2, profile=profile) as acceleration:
+        generate(tiny_wan_pipeline, PROMPT, SETTINGS, 0)
+    config = acceleration.config
+    assert (config.reuse, config.order, config.correction, config.warmup) == ("residual", 0, False, 0.2)
+    assert isinstance(config.policy, Threshold)
+    moved = [0.0, *map(curve, profile.conditions.sigmas)]
+    distances = [after - before for before, after in pairwise(moved)]
+    assert config.policy.threshold == threshold_for(distances, 10, config.limits)
+    with galaxydit.accelerate(tiny_wan_pipeline, policy="paper", threshold=0.2) as acceleration:
+        pass
+    assert acceleration.config.policy == Threshold(0.2)
+    with pytest.raises(GalaxyDiTError, match="policy='paper' is not allowed: expected a threshold too"):
+        galaxydit.accelerate(tiny_wan_pipeline, policy="paper", speedup=2)
 
 
 @pytest.mark.parametrize("options", [{"threshold": 1e9}, {"max_error": 1e9}])
