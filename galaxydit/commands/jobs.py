@@ -113,6 +113,8 @@ def show_plan(
     if plain is None and any(unit.data["variant"]["name"] not in made for unit in left):
         say(f"timing a few steps of {extended.model}, because the run has no plain video yet")
         plain = time_plain(extended)
+        if plain.disturbed:
+            say(f"{plain.disturbed}: without other work it takes less", "yellow")
     estimates = list(estimate(extended, left, finished, plain))
     if estimates:
         rows = (

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from galaxydit.cli import main
-from galaxydit.eval.jobs.estimate import PlainCost, VariantEstimate, denoise_share, estimate, plain_cost
+from galaxydit.eval.jobs.estimate import PlainCost, VariantEstimate, denoise_share, estimate, plain_cost, time_plain
 from galaxydit.eval.jobs.job import PLAIN, Job, Variant
 from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.maker import VideoMaker
@@ -91,6 +93,27 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(
     job_file.write_text(job_file.read_text().replace("steps = 10", "steps = 9"))
     assert call("eval", "run", job_file, "--out", tmp_path / "run", "--dry-run") == 2
     assert "steps: 10 -> 9" in capsys.readouterr().err
+
+
+def test_the_fastest_short_video_counts_and_other_work_is_said(
+    job_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    seconds = iter([90.0, 9.0, 6.0, *[30.0] * 10])
+
+    def video(*_: object) -> SimpleNamespace:
+        taken = next(seconds)
+        frames = np.zeros((5, 32, 32, 3), np.float32)
+        times = {"denoise_seconds": taken, "end_to_end_seconds": taken + 1, "watts": None}
+        return SimpleNamespace(frames=frames, load=4.0, shared=False, **times)
+
+    monkeypatch.setattr("galaxydit.pipelines.generate.generate", video)
+    plain = time_plain(read_job(job_file))
+    assert (plain.denoise, plain.rest, plain.steps) == (20.0, 1.0, 10)  # 3 of 10 steps were timed
+    assert plain.disturbed == "4.0 processes for each core wanted to run"
+    monkeypatch.setattr("galaxydit.eval.jobs.estimate.time_plain", lambda _: plain)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    assert call("eval", "run", job_file, "--out", job_file.parent / "run", "--dry-run") == 0
+    assert "4.0 processes for each core wanted to run: without other work it takes less" in capsys.readouterr().err
 
 
 def test_prompts_are_costed_without_making_videos(
