@@ -44,6 +44,7 @@ class Costs:
         joules: of a plain step at full size, None without an energy counter.
         small_joules: of a recorded step.
         bytes: peak memory of a recorded step on a GPU, None elsewhere.
+        check: plain videos that the check makes; 0 where a recorded video serves.
     """
 
     steps: int
@@ -52,6 +53,7 @@ class Costs:
     joules: float | None = None
     small_joules: float | None = None
     bytes: int | None = None
+    check: float = 1.0
 
     @property
     def sample(self) -> float:
@@ -62,7 +64,7 @@ class Costs:
         """Plain videos that a budget costs with this number of samples."""
         return (
             samples * self.sample
-            + budget.check
+            + budget.check * self.check
             + budget.choice * choice_cost()
             + budget.verified * verification_cost(speedups)
         )
@@ -116,8 +118,8 @@ def within(limit: float | str, costs: Costs, speedups: Sequence[float]) -> Budge
     At least one sample is recorded.
     """
     left = float(limit.rstrip("h")) * HOURS / costs.seconds(1) if isinstance(limit, str) else limit
-    check = left >= 1 + costs.sample
-    left -= check
+    check = left >= costs.check + costs.sample
+    left -= check * costs.check
     most = max(1, min(DEFAULT.samples[1], int(left / costs.sample + 1e-9)))
     budget = Budget((min(DEFAULT.samples[0], most), most), check)
     left -= most * costs.sample

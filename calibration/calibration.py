@@ -27,6 +27,7 @@ from galaxydit.calibration.parts import CalibrationMaker, Parts
 from galaxydit.calibration.planner import Planner
 from galaxydit.calibration.prompt_files import default_prompts, split_prompts
 from galaxydit.calibration.rank import Ranking, proxies_to_compare
+from galaxydit.calibration.recorded import read_recorded
 from galaxydit.calibration.recording import Recording, ratios_of_distances
 from galaxydit.calibration.redundancy import Redundancy
 from galaxydit.calibration.schedule_error import Order
@@ -96,6 +97,8 @@ def calibrate(
     proxy_costs: Mapping[str, float] | None = None,
     name: str = "profile",
     full_size: bool = False,
+    recorded: Path | None = None,
+    save_videos: Path | None = None,
     analyze: bool = False,
     on_profile: Callable[[Profile], None] = lambda profile: None,
     say: Callable[[str], None] = logger.info,
@@ -120,6 +123,8 @@ def calibrate(
         proxy_costs: for each proxy, seconds that reading it adds to a reused step divided by those of a full step; by
             default the share of blocks that it runs, with `Budget.choice` measured.
         full_size: record at the size of the videos.
+        recorded: a file of `--record`; its video takes the place of the plain video that checks the recordings.
+        save_videos: folder in which the videos of full size are kept; by default none are.
         analyze: also measure how similar the outputs of each block are to those at the step before.
         on_profile: called with each profile, the first one after the first recording.
         say: called with sentences on cost and findings.
@@ -134,7 +139,12 @@ def calibrate(
     _check_runs_all_steps(pipe)
     settings = settings or recommended_settings(pipe)
     verifies = isinstance(budget, Budget) and budget.verified > 0
+    conditions = conditions_of(pipe, settings)
+    film = None if recorded is None else read_recorded(recorded, conditions)
     own, held_out = split_prompts(default_prompts(pipe) if prompts is None else prompts, settings.steps, verifies)
+    if film is not None:  # the first recording is of its prompt, too
+        own = [film.prompt, *(prompt for prompt in own if prompt != film.prompt)]
+        held_out = [prompt for prompt in held_out if prompt != film.prompt]
     _check_speedups(speedups, settings.steps)
     check_inputs(pipe, read_inputs(own[0]))
 
@@ -147,14 +157,22 @@ def calibrate(
         "recording": [field.name for field in fields(Recording)],  # other versions keep other fields
         "planner": PLANNER_VERSION,
         "versions": package_versions(),
-        **conditions_of(pipe, settings),
+        **conditions,
     }
-    maker, store = CalibrationMaker(load or (lambda: pipe)), Store(resume_dir).create(KIND, {})
+    maker, store = CalibrationMaker(load or (lambda: pipe), save_videos), Store(resume_dir).create(KIND, {})
     parts = Parts(store, maker, executor or InProcess(), key, seed, progress)
     timing = parts.timing(own[0], small(own[0]))
-    plain, recorded = (parse(StepTimes, timing[size], "timing") for size in ("full", "small"))
+    plain, timed = (parse(StepTimes, timing[size], "timing") for size in ("full", "small"))
     steps = settings.steps or len(pipe.scheduler.timesteps)
-    costs = Costs(steps, plain.seconds.step, recorded.seconds.step, plain.joules, recorded.joules, recorded.bytes)
+    costs = Costs(
+        steps,
+        plain.seconds.step,
+        timed.seconds.step,
+        plain.joules,
+        timed.joules,
+        timed.bytes,
+        check=float(film is None),
+    )
     if not isinstance(budget, Budget):
         budget = within(budget, costs, speedups)
         budget = replace(budget, verified=min(budget.verified, len(held_out)))
@@ -166,8 +184,8 @@ def calibrate(
     least, most = budget.samples
     if least > 1:
         samples += parts.samples(own, range(1, least), small)
-    if budget.check:
-        planner.check(samples, full := parts.check(own[0]))
+    if budget.check or film is not None:
+        planner.check(samples, full := film or parts.check(own[0]))
         say(planner.finding)
         if not planner.agrees and small(own[0]) != settings:
             say("so the recordings are made again at full size, each at the price of at least 3 plain videos")

@@ -1,6 +1,8 @@
 """Record one full generation: distances of every proxy, and changes of the guided prediction (after guidance)."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -153,6 +155,17 @@ class GenerationObserver(Observer):
         self._outputs.clear()
 
 
+@contextmanager
+def observed(pipe: DiffusionPipeline) -> Iterator[GenerationObserver]:
+    """Within the context, `pipe` makes one video with all steps computed, equal to a plain one, and it is observed.
+
+    Raises GalaxyDiTError if `pipe` is accelerated.
+    """
+    observer = GenerationObserver(pipe)
+    with Acceleration(pipe, GalaxyDiTConfig(policy=Threshold(0.0)), observer=observer):
+        yield observer
+
+
 def record_sample(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int
 ) -> tuple[Recording, GeneratedVideo, Outputs]:
@@ -160,9 +173,8 @@ def record_sample(
 
     Raises GalaxyDiTError if `pipe` is accelerated.
     """
-    observer, outputs = GenerationObserver(pipe), Outputs()
-    config = GalaxyDiTConfig(policy=Threshold(0.0))
-    with answering(pipe, outputs.keep), Acceleration(pipe, config, observer=observer):
+    outputs = Outputs()
+    with answering(pipe, outputs.keep), observed(pipe) as observer:
         generation = generate(pipe, prompt, settings, seed, decode=False)
     outputs.steps = tuple(observer.steps_of_calls)
     return observer.recording(prompt, seed), generation, outputs

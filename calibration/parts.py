@@ -10,24 +10,26 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from diffusers import DiffusionPipeline
 
 from galaxydit.calibration.costs import measure_proxy_costs, time_steps
 from galaxydit.calibration.full_precision import in_float32, is_rounded, rounds
-from galaxydit.calibration.generation_observer import record_sample
+from galaxydit.calibration.generation_observer import observed, record_sample
 from galaxydit.calibration.perturbation import INTERVALS, Perturbation, perturb
 from galaxydit.calibration.recording import Recording, estimated_rounding, rounding_between
 from galaxydit.calibration.redundancy import Redundancy, measure_redundancy
 from galaxydit.calibration.thresholds import planned_steps
 from galaxydit.calibration.verify import VerifiedPrompt, verify_target
 from galaxydit.pipelines.conditions import device_name, package_versions
-from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.inputs import hash_files, verify_files
 from galaxydit.pipelines.runs import Executor, Maker, Output, Rank, Store, Unit, progress_of, results, run
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sharing import share_video
+from galaxydit.pipelines.video import save_video
 from galaxydit.profiles.schema import Profile, parse_profile
 from galaxydit.request import PROXY, SCHEDULE
 from galaxydit.validation import parse
@@ -58,6 +60,7 @@ class CalibrationMaker(Maker):
     """
 
     load: Callable[[], DiffusionPipeline]
+    videos: Path | None = None  # folder in which the videos of full size are kept
 
     def prepare(self, rank: Rank) -> None:
         """Load the pipeline; if the worker has several processes, `rank` makes them compute each video together."""
@@ -103,8 +106,19 @@ class CalibrationMaker(Maker):
 
     def _check(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
         """The recording of one plain generation in the model's own dtype."""
-        recording, *_ = record_sample(self.pipe, prompt, settings, seed)
-        return asdict(recording)
+        with observed(self.pipe) as observer:
+            self._keep("plain", generate(self.pipe, prompt, settings, seed, decode=self.videos is not None))
+        return asdict(observer.recording(prompt, seed))
+
+    def _plain(self, prompt: str, settings: GenerationSettings, seed: int) -> GeneratedVideo:
+        plain = generate(self.pipe, prompt, settings, seed)
+        self._keep("plain", plain)
+        return plain
+
+    def _keep(self, name: str, video: GeneratedVideo) -> None:
+        if self.videos is not None:
+            fps, path = video.settings.fps, self.videos / f"seed-{video.seed}-{name}.mp4"
+            save_video(video.frames, path, fps, sound=video.sound)
 
     def _costs(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
         """Seconds that reading each proxy adds to a reused step, divided by those of a full step."""
@@ -116,8 +130,8 @@ class CalibrationMaker(Maker):
         A draft is a profile as a dictionary, a policy and speedups. A row holds the fields of `VerifiedPrompt` (compute
         fraction, PSNR, seconds).
         """
-        plain = generate(self.pipe, prompt, settings, seed)
-        verify = partial(verify_target, self.pipe, prompt=prompt, settings=settings, seed=seed, plain=plain)
+        plain, keep = self._plain(prompt, settings, seed), self._keep
+        verify = partial(verify_target, self.pipe, prompt=prompt, settings=settings, seed=seed, plain=plain, keep=keep)
         drafts = [(parse_profile(draft), policy, speedups) for draft, policy, speedups in data["tried"]]
         return [
             [asdict(verify(draft, speedup, policy=policy)) for speedup in speedups]
@@ -133,8 +147,10 @@ class CalibrationMaker(Maker):
         part of a block, its video and seconds also count for the schedule. The schedule's seconds then include reading
         the proxy.
         """
-        plain, profile = generate(self.pipe, prompt, settings, seed), parse_profile(data["profile"])
-        verify = partial(verify_target, self.pipe, profile, prompt=prompt, settings=settings, seed=seed, plain=plain)
+        plain, profile, keep = self._plain(prompt, settings, seed), parse_profile(data["profile"]), self._keep
+        verify = partial(
+            verify_target, self.pipe, profile, prompt=prompt, settings=settings, seed=seed, plain=plain, keep=keep
+        )
         rows = []
         for speedup in [target.speedup for target in profile.evidence.verifications]:
             if not data["both"]:

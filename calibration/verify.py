@@ -5,7 +5,7 @@ computes a step when a cheap tensor, the proxy, has changed enough since the las
 steps is predicted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from diffusers import DiffusionPipeline
@@ -67,13 +67,16 @@ def verify_target(
     seed: int,
     plain: GeneratedVideo,
     policy: str = SCHEDULE,
+    keep: Callable[[str, GeneratedVideo], None] = lambda name, video: None,
 ) -> VerifiedPrompt:
     """Generate the prompt with `profile` at `speedup`, and compare with `plain`, the generation without the plugin.
 
-    `policy` is "schedule" or "proxy". Returns the compute fraction, the PSNR and the seconds of denoising.
+    `policy` is "schedule" or "proxy"; `keep` gets the video with a name for it. Returns the compute fraction,
+    the PSNR and the seconds of denoising.
     """
     with galaxydit.accelerate(pipe, speedup=speedup, policy=policy, profile=profile) as acceleration:
         fast = generate(pipe, prompt, settings, seed)
+    keep(f"{policy}-{speedup:g}x-order-{profile.recipe.order}-{profile.recipe.proxy}", fast)
     return VerifiedPrompt(
         policy=policy,
         speedup=speedup,

@@ -42,9 +42,9 @@ class VariantEstimate:
 
 def plain_cost(records: Sequence[VideoRecord]) -> PlainCost | None:
     """Means over the plain videos, None without any."""
-    plain = [record for record in records if record.variant == BASELINE]
-    denoise = [record.denoise_seconds for record in plain if record.denoise_seconds is not None]
-    if not denoise:
+    plain = [record for record in records if record.variant == BASELINE and record.denoise_seconds is not None]
+    denoise = [record.denoise_seconds or 0.0 for record in plain]
+    if not plain:
         return None
     settings = plain[0].settings or {}
     rest = fmean(record.seconds for record in plain) - fmean(denoise)

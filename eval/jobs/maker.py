@@ -1,9 +1,10 @@
 """Make the videos of a job: generate them, measure the decoded frames, encode them."""
 
 import logging
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 import galaxydit
+from galaxydit.calibration.generation_observer import observed
+from galaxydit.calibration.recorded import save_recording
 from galaxydit.errors import GalaxyDiTError, noted, refusal
 from galaxydit.eval.jobs.decoder_input import decode_frames, from_bytes, recording, to_bytes
 from galaxydit.eval.jobs.job import FEWER_STEPS, OWN, PLUGIN, Job, Variant, calibration_of
@@ -55,6 +58,7 @@ class VideoMaker(Maker):
 
     job: Job
     store: Store
+    record: Path | None = None  # file for the recording of the first plain video; what exists is kept
     parts: tuple[Part, ...] = ()
     _baseline: tuple[str, PlainVideo] | None = None
     _can_decode_again: bool = False
@@ -109,9 +113,13 @@ class VideoMaker(Maker):
         is_baseline = unit.data["variant"]["name"] == BASELINE
         baseline = self._baseline_of(unit) if self.job.baseline and not is_baseline else None
         keeps_input = is_baseline and self._can_decode_again
-        watching: AbstractContextManager[list[torch.Tensor]] = recording(self.pipe) if keeps_input else nullcontext([])
-        with watching as inputs:
+        records = self.record if is_baseline and self.record is not None and not self.record.exists() else None
+        with ExitStack() as stack:
+            inputs = stack.enter_context(recording(self.pipe)) if keeps_input else []
+            observer = stack.enter_context(observed(self.pipe)) if records else None
             made = self._generate(unit)
+        if records is not None and observer is not None:
+            save_recording(records, self.pipe, observer, self.settings, made.video.prompt, made.video.seed)
         frames, failures = made.video.frames, dict[str, str]()
         files = {}
         if not self.job.comparison or unit.data["prompt_index"] == unit.data["sample"] == 0:
@@ -121,7 +129,7 @@ class VideoMaker(Maker):
             with noted(failures, THUMBNAIL):
                 files[THUMBNAIL] = encode_thumbnail(frames[0])
         if is_baseline:
-            self._baseline = (unit.id, PlainVideo(frames, made.operations, made.video))
+            self._baseline = (unit.id, PlainVideo(frames, made.operations, None if records else made.video))
         if keeps_input:
             with noted(failures, DECODER_INPUT):
                 files[DECODER_INPUT] = to_bytes(inputs[0])
@@ -134,6 +142,9 @@ class VideoMaker(Maker):
             measure=partial(measure, metrics=self._metrics()),
             code=code_identity(),
         )
+        if records is not None:  # observing takes time
+            result = replace(result, denoise_seconds=None, end_to_end_seconds=None, avg_power_watts=None)
+            result = replace(result, denoise_joules=None, energy_per_video_joules=None)
         return Output(to_plain(replace(result, failures={**failures, **result.failures})), files)
 
     def _metrics(self) -> list[Metric]:

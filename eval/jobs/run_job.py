@@ -78,12 +78,13 @@ def run_job(
     retry_failed: bool = False,
     verify: bool = False,
     allow_mixed_versions: bool = False,
+    record: Path | None = None,
 ) -> Outcome:
     """Make all units that the store lacks; calibrations that failed are made again. Counts videos alone.
 
     Raises GalaxyDiTError if the store is of another model, or of other versions unless `allow_mixed_versions`, if a
-    variant is unsuitable or a calibration failed; OSError if the disk is full. Other arguments are those of
-    `pipelines.runs.run`.
+    variant is unsuitable or a calibration failed; OSError if the disk is full. `record` is that of
+    `VideoMaker`; other arguments are those of `pipelines.runs.run`.
     """
     from galaxydit.eval.jobs.maker import VideoMaker  # loads torch, which a refused job need not wait for
 
@@ -91,7 +92,7 @@ def run_job(
     left, done = units_left(units, store, retry_failed=retry_failed, verify=verify)
     if left:
         refuse_mixed_versions(store, done, allow_mixed_versions)
-    maker, executor = VideoMaker(job, store), executor or InProcess()
+    maker, executor = VideoMaker(job, store, record), executor or InProcess()
     if calibrations:
         run(calibrations, maker, store, executor, progress=progress, retry_failed=True, verify=verify)
         results(calibrations, store)  # raises if a calibration failed

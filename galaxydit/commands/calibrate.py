@@ -39,6 +39,13 @@ def calibrate(
         ),
     ] = "",
     full_size: Annotated[bool, typer.Option("--full-size", help="Record at the size of the videos.")] = False,
+    recorded: Annotated[
+        Path | None,
+        typer.Option(help="A file of `generate --record` or `eval run --record`, in place of the plain video."),
+    ] = None,
+    save_videos: Annotated[
+        Path | None, typer.Option(help="Folder for the videos of full size that are made, plain and accelerated.")
+    ] = None,
     sizes: options.Sizes,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Sample i starts from the noise of seed + i.")] = 0,
     analyze: Annotated[
@@ -59,6 +66,8 @@ def calibrate(
     check_output_file(out, ".json")
     if report is not None:
         check_output_folder(report, "--report")
+    if save_videos is not None:
+        check_output_folder(save_videos, "--save-videos")
     check_output_folder(folder := resume_dir or out.with_suffix(".parts"), "--resume-dir")
     spent = read_budget(budget)
     own = PROMPTS if prompts is None and source.model != WITH_CAPTIONS else prompts
@@ -84,6 +93,8 @@ def calibrate(
             seed=seed,
             name=out.stem,
             full_size=full_size,
+            recorded=recorded,
+            save_videos=save_videos,
             analyze=analyze,
             on_profile=lambda profile: profile.save(out),
             say=say,

@@ -16,17 +16,17 @@ def check_prompt_inputs(prompts: Iterable[str]) -> None:
         parse_inputs(prompt)
 
 
-def check_output_file(path: Path, suffix: str) -> None:
-    """Raise GalaxyDiTError unless the file of `--out` can be written and ends in `suffix`; leaves nothing behind."""
+def check_output_file(path: Path, suffix: str, option: str = "--out") -> None:
+    """Raise GalaxyDiTError unless the file of an option can be written and ends in `suffix`; leaves nothing behind."""
     if path.suffix != suffix:
         example = f"{path.stem.strip('.') or 'x'}{suffix}"
-        raise refusal("--out", str(path), f"a name ending in {suffix}", f"pass for example {example}")
+        raise refusal(option, str(path), f"a name ending in {suffix}", f"pass for example {example}")
     try:
         if path.exists():
             path.open("ab").close()
         _create_beside(path, Path.touch)
     except OSError as error:
-        raise _unwritable("--out", path, error) from error
+        raise _unwritable(option, path, error) from error
 
 
 def check_output_folder(path: Path, option: str = "--out") -> None:

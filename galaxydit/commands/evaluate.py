@@ -20,7 +20,18 @@ from galaxydit.commands.checks import check_lasting
 from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.eval_vbench import app as vbench
 from galaxydit.commands.jobs import check_price, make_videos, show_plan
-from galaxydit.commands.options import AsJson, DryRun, MixedVersions, Price, RayCommand, RayOptions, RunPath, grouped
+from galaxydit.commands.options import (
+    AsJson,
+    DryRun,
+    MixedVersions,
+    Price,
+    RayCommand,
+    RayOptions,
+    Record,
+    RunPath,
+    check_record,
+    grouped,
+)
 
 if TYPE_CHECKING:
     from galaxydit.eval.report.read_run import Run
@@ -50,6 +61,7 @@ def run(
     cluster: RayOptions,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Make failed units again.")] = False,
     verify: Verify = False,
+    record: Record = None,
     dry_run: DryRun = False,
     price: Price = None,
     allow_mixed_versions: MixedVersions = False,
@@ -70,6 +82,7 @@ def run(
 
     check_lasting(out)
     check_price(price, dry_run)
+    check_record(record, cluster)
     say(f"{job}: starting")
     read = read_job(job)
     if dry_run:
@@ -77,7 +90,13 @@ def run(
         show("nothing was made")
         return
     outcome = make_videos(
-        read, out, cluster, retry_failed=retry_failed, verify=verify, allow_mixed_versions=allow_mixed_versions
+        read,
+        out,
+        cluster,
+        retry_failed=retry_failed,
+        verify=verify,
+        allow_mixed_versions=allow_mixed_versions,
+        record=record,
     )
     show(f"{out}: {outcome.done} done, {outcome.failed} failed; `galaxydit eval report {out}` shows the results")
     if outcome.failed:

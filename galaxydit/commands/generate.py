@@ -1,6 +1,6 @@
 """`galaxydit generate`: videos of any text-to-video pipeline."""
 
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,6 +39,7 @@ def generate(
     sizes: FileSizes,
     request: options.RequestOptions,
     accelerate: Annotated[bool, typer.Option("--accelerate/--no-accelerate", help="Use galaxydit.")] = True,
+    record: options.Record = None,
     lossless: Annotated[bool, typer.Option("--lossless", help="Exact RGB; not every player shows it.")] = False,
     dry_run: options.DryRun = False,
     price: options.Price = None,
@@ -52,13 +53,16 @@ def generate(
     if given and not accelerate:
         option = f"--{next(iter(given)).replace('_', '-')}"
         raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=option)
+    options.check_record(record, cluster)
+    if record is not None and accelerate:
+        raise typer.BadParameter("needs all steps: add --no-accelerate", param_hint="--record")
     check_price(price, dry_run)
     if prompts is not None and prompt is None:
         if out.endswith(".mp4"):
             raise typer.BadParameter(f"{out!r} is a file: --prompts writes a folder", param_hint="--out")
         data = job_keys(source, sizes)
         data |= {"seed": seed, "video": "lossless" if lossless else "h264", "prompts": {"file": str(prompts)}}
-        _generate_many(data, given if accelerate else None, out, cluster, dry_run, price, allow_mixed_versions)
+        _generate_many(data, given if accelerate else None, out, cluster, dry_run, price, allow_mixed_versions, record)
         return
     if prompt is None or prompts is not None:
         raise typer.BadParameter("expected either --prompt or --prompts", param_hint="--prompt")
@@ -71,6 +75,8 @@ def generate(
     check_output_file(Path(out), ".mp4")
     with working(f"loading {source.model}"):
         import galaxydit
+        from galaxydit.calibration.generation_observer import observed
+        from galaxydit.calibration.recorded import save_recording
         from galaxydit.pipelines.generate import generate as generate_video
         from galaxydit.pipelines.video import save_video
 
@@ -78,14 +84,18 @@ def generate(
     if source.model == WITH_CAPTIONS:
         warn_of_unknown_words(prompt, pipe.tokenizer.get_vocab())
     settings = sizes.settings_for(pipe)
-    with galaxydit.accelerate(pipe, **vars(request)) if accelerate else nullcontext() as handle:
+    with ExitStack() as stack:
+        handle = stack.enter_context(galaxydit.accelerate(pipe, **vars(request))) if accelerate else None
+        observer = None if record is None else stack.enter_context(observed(pipe))
         with step_bar() as on_step:
             generation = generate_video(pipe, prompt, settings, seed, on_step=on_step)
         seconds = f"denoising {generation.denoise_seconds:.2f} s, end to end {generation.end_to_end_seconds:.2f} s"
+    if record is not None and observer is not None:
+        save_recording(record, pipe, observer, settings, prompt, seed)
     save_video(generation.frames, out, settings.fps, lossless=lossless, sound=generation.sound)
     reports = [] if handle is None else handle.reports  # empty if no step was recognised; a warning says so
     summary = str(reports[-1]) if reports else seconds
-    show(summary, out)
+    show(*([] if observer else [summary]), out, *([record] if record else []))
 
 
 def _generate_many(
@@ -96,6 +106,7 @@ def _generate_many(
     dry_run: bool,
     price: float | None,
     allow_mixed_versions: bool,
+    record: Path | None,
 ) -> None:
     """Make a video of each prompt of the job `data` in `out`, print their paths, and exit with 1 if one failed.
 
@@ -111,7 +122,7 @@ def _generate_many(
         show_plan(job, out, cluster, price=price)
         return
     say(f"{len(job.prompts)} prompts: starting")
-    make_videos(job, out, cluster, allow_mixed_versions=allow_mixed_versions)
+    make_videos(job, out, cluster, allow_mixed_versions=allow_mixed_versions, record=record)
     from galaxydit.eval.report.read_run import read_run
 
     asked = set(job.prompts)

@@ -1,5 +1,6 @@
 """Run a job, or show which videos it would make, for all commands that make many videos."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -32,15 +33,19 @@ def make_videos(
     retry_failed: bool = False,
     verify: bool = False,
     allow_mixed_versions: bool = False,
+    record: Path | None = None,
 ) -> "Outcome":
     """Extend the run `out` by a job and make all missing videos; returns how many are done and failed.
 
-    `retry_failed` also makes failed videos again, `verify` also those whose SHA-256 differs.
+    `record` is a file for the recording of the first plain video. `retry_failed` also makes failed videos again,
+    `verify` also those whose SHA-256 differs.
     """
     from galaxydit.eval.jobs.run_job import KIND, load_run, open_run, run_job, withdraw
     from galaxydit.pipelines.runs import LiveProgress, Store
 
     check_lasting(out)
+    if record is not None and record.exists():
+        say(f"{record} is there already and is kept")
     before = Store(out).conditions(KIND)
     open_run(out, job)
     store, extended = load_run(out)
@@ -52,7 +57,7 @@ def make_videos(
 
     try:
         with resumable(how_far), cluster.executor() as executor:
-            return run_job(
+            outcome = run_job(
                 extended,
                 store,
                 executor,
@@ -60,11 +65,15 @@ def make_videos(
                 retry_failed=retry_failed,
                 verify=verify,
                 allow_mixed_versions=allow_mixed_versions,
+                record=record,
             )
     except (GalaxyDiTError, OSError):
         if before is not None:
             withdraw(store, before, extended)
         raise
+    if record is not None and not record.exists():
+        say(f"{record} was not written, because no plain video was made; take a new --out", "yellow")
+    return outcome
 
 
 def _tell_of_earlier(extended: "Job", job: "Job") -> None:

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from galaxydit.commands.captions import WITH_CAPTIONS
+from galaxydit.commands.checks import check_output_file
 from galaxydit.errors import did_you_mean, refusal
 from galaxydit.pipelines.model_names import local_folder
 from galaxydit.pipelines.settings import DtypeName, GenerationSettings, Offload
@@ -33,6 +34,13 @@ RAY_HELP = "Work on Ray: alone it starts a cluster here; auto, ray://host:port o
 LARGEST_SEED = 2**64 - 1  # of torch.Generator
 Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Draws the initial noise.")]
 RunPath = Annotated[str, typer.Argument(metavar="RUN", help="The --out of a `galaxydit eval run`.")]
+Record = Annotated[
+    Path | None,
+    typer.Option(
+        help="Record the first plain video that is made, for `calibrate --recorded`, which checks its own recordings "
+        "by it. Nothing is planned from it, because 16 bits hide how little outputs change. Its seconds are not kept."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show how many videos this makes, their hours, kWh and disk; make none.")
@@ -168,6 +176,14 @@ class RayOptions:
         if self.ray is None:
             return model.load(), None
         return replace(model, offload="none").load("cpu"), model.load
+
+
+def check_record(record: Path | None, cluster: RayOptions) -> None:
+    """Raise an error for a file of --record that this process cannot write."""
+    if record is not None:
+        if cluster.ray is not None:
+            raise typer.BadParameter("is written by this process: leave out --ray", param_hint="--record")
+        check_output_file(record, ".json", "--record")
 
 
 class RayCommand(TyperCommand):
