@@ -120,7 +120,7 @@ def generate(
             generator=torch.Generator("cpu").manual_seed(seed),
             output_type="np" if decode else "latent",
             callback_on_step_end=clock.on_step_end,
-            **_arguments(pipe, settings),
+            **call_arguments(pipe, settings),
         )
         synchronize(readings.device)
         end, readings.after = time.perf_counter(), readings.read()
@@ -154,7 +154,7 @@ def generate_batch(
     `prompts` are texts, no JSON objects. Each has the noise of its own seed, whatever else is in the batch. `call` are
     further arguments of the pipeline's call.
     """
-    given = _arguments(pipe, settings)
+    given = call_arguments(pipe, settings)
     if "negative_prompt" in given:
         given["negative_prompt"] = [settings.negative_prompt] * len(prompts)
     with memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift):
@@ -168,8 +168,8 @@ def generate_batch(
     return np.asarray(output.frames, dtype=np.float32)
 
 
-def _arguments(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
-    """The settings as arguments of the pipeline's call; settings that are None are left to the pipeline.
+def call_arguments(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
+    """The settings as arguments of the pipeline's call; None is left to the pipeline, the flow shift to its scheduler.
 
     Video-to-video pipelines take no number of frames, because the input video determines it. Raises GalaxyDiTError for
     another setting that the pipeline does not take.

@@ -45,6 +45,17 @@ def parse_inputs(prompt: str) -> dict[str, Any]:
     return data
 
 
+def merge_inputs(prompt: str, files: Mapping[str, Any]) -> str:
+    """The prompt in JSON with these paths by argument, too. Raises as `parse_inputs`, also for one given twice."""
+    inputs = parse_inputs(prompt)
+    if twice := inputs.keys() & files.keys():
+        name = min(twice)
+        raise refusal(name, files[name], f"a prompt without {name}", "name it once, as an option or in the prompt")
+    merged = json.dumps({**inputs, **files}, ensure_ascii=False)
+    parse_inputs(merged)
+    return merged
+
+
 def hash_files(prompt: str) -> dict[str, str]:
     """SHA-256 of each file that a prompt names, by path. Raises as `parse_inputs`, and OSError."""
     paths = dict.fromkeys(path for _, path in _paths(parse_inputs(prompt)))
@@ -78,7 +89,7 @@ def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:
     for name in (*IMAGES, *VIDEOS):
         if name in parameters and parameters[name].default is inspect.Parameter.empty and name not in inputs:
             article = "an" if name == "image" else "a"
-            raise ValueError(f"{kind} needs {article} {name}: give the prompt as a JSON object such as {EXAMPLE}")
+            raise ValueError(f"{kind} needs {article} {name}: pass --{name.replace('_', '-')}, or the prompt {EXAMPLE}")
     missing = {"generator", "callback_on_step_end", *inputs} - set(parameters)
     if missing:
         raise ValueError(

@@ -14,11 +14,13 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
 from galaxydit.errors import GalaxyDiTError, check_choice, refusal
+from galaxydit.pipelines.additions import add_lora, compile_blocks, set_attention
 from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.memory import is_out_of_memory
-from galaxydit.pipelines.model_names import INDEX, local_folder
-from galaxydit.pipelines.published_models import CHECKPOINTS
+from galaxydit.pipelines.model_names import INDEX, check_model, local_folder
+from galaxydit.pipelines.published_models import checkpoint_of
 from galaxydit.pipelines.settings import Offload
+from galaxydit.pipelines.single_file import load_transformer
 
 logger = logging.getLogger(__name__)
 WEIGHTS = (".safetensors", ".bin")
@@ -32,26 +34,36 @@ def load_pipeline(
     device: str | torch.device | None = None,
     revision: str | None = None,
     offload: Offload = "none",
+    base: str | Path | None = None,
+    lora: str | None = None,
+    compile: bool = False,
+    attention: str | None = None,
 ) -> DiffusionPipeline:
     """An ordinary diffusers pipeline, not yet accelerated, ready to call.
 
     Args:
-        name_or_path: "wan-tiny", one of `published_models.CHECKPOINTS` (with its authors' flow shift), a folder with a
-            model_index.json, or a hub id. `recommended_settings(pipe)` are for the call.
+        name_or_path: "wan-tiny", a name in `published_models.CHECKPOINTS` or its hub id (with its authors' flow shift),
+            another hub id, a folder with a model_index.json, or the .safetensors or .gguf file of a transformer.
+            `recommended_settings(pipe)` are for the call.
         dtype: of all components that `CHECKPOINTS` does not list by name; by default the model's own, else bfloat16.
             The autoencoder of Wan stays in float32, as its authors advise.
         device: by default the GPU if there is one.
         revision: a branch, tag or commit on the hub.
         offload: keeps weights in CPU memory but for one component ("model"), a few layers ("group") or each layer
             ("sequential": least memory, slowest).
+        base: of a single file: the model, by the other kinds of name, that has all other parts.
+        lora, compile, attention: see `galaxydit.pipelines.additions`.
 
     Raises GalaxyDiTError for a model that does not load or fit, or names an attention kernel of the hub;
     FileNotFoundError for one that is not there; ConnectionError without the hub.
     """
     check_choice("offload", offload, get_args(Offload))
     name = str(name_or_path)
+    check_model(name, None if base is None else str(base))
+    file = None if base is None else name
+    name = name if base is None else str(base)
     folder = local_folder(name)
-    checkpoint = CHECKPOINTS.get(name) if folder is None else None
+    checkpoint = checkpoint_of(name) if folder is None else None
     source = name if folder is None else str(folder)
     dtypes: dict[str, torch.dtype] = {"default": torch.bfloat16}
     if checkpoint is not None:
@@ -65,16 +77,28 @@ def load_pipeline(
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     default_dtype = torch.get_default_dtype()
     try:
-        files = folder or _download(source, revision)
+        given: dict[str, Any] = {"dtype": dtypes, "revision": revision}
+        loader = DiffusionPipeline
+        if file is not None:
+            of_transformer = dtypes.get("transformer", dtypes["default"])
+            given["transformer"] = load_transformer(file, index, source, revision, of_transformer)
+            # DiffusionPipeline itself ignores a given part that the pipeline's class calls optional (diffusers 0.42).
+            loader = getattr(diffusers, json.loads(index.read_text(encoding="utf-8"))["_class_name"])
+        files = folder or _download(loader, source, revision, {} if file is None else {"transformer": None})
         _refuse_hub_kernels(files)
-        given = {"dtype": dtypes, "revision": revision}
         if variant := _variant(files):
             logger.warning("%s has its weights in %s alone, so these are loaded", name, variant)
             given["variant"] = variant
-        pipe = DiffusionPipeline.from_pretrained(source, **given)
+        pipe = loader.from_pretrained(source, **given)
         if checkpoint is not None and (shift := checkpoint.settings.flow_shift) is not None:
             pipe.scheduler = UniPCMultistepScheduler.from_config(pipe.scheduler.config, flow_shift=shift)
+        if lora is not None:
+            add_lora(pipe, lora)
         _place(pipe, device, offload)
+        if attention is not None:
+            set_attention(pipe, attention)
+        if compile:
+            compile_blocks(pipe)
     except GalaxyDiTError:
         raise
     except Exception as error:  # whatever libraries raise for damaged weights and for parts that do not fit
@@ -87,18 +111,18 @@ def load_pipeline(
         else:
             expected = f"a pipeline that diffusers {diffusers.__version__} can load ({reason})"
             cure = "write or download it again, or take another version"
-        raise refusal("model", name, expected, cure) from error
+        raise refusal("model", file or name, expected, cure) from error
     finally:
         torch.set_default_dtype(default_dtype)  # diffusers leaves another where it fails within a model
     return pipe
 
 
-def _download(source: str, revision: str | None) -> Path:
-    """The local folder of a hub model; weights in fp16 only where the hub has no others."""
-    folder = Path(DiffusionPipeline.download(source, revision=revision))
+def _download(loader: type[DiffusionPipeline], source: str, revision: str | None, given: dict[str, Any]) -> Path:
+    """The local folder of a hub model without the parts `given`; weights in fp16 only where the hub has no others."""
+    folder = Path(loader.download(source, revision=revision, **given))
     if any(any(folder.glob(f"*/*{suffix}")) for suffix in WEIGHTS):
         return folder
-    return Path(DiffusionPipeline.download(source, revision=revision, variant="fp16"))
+    return Path(loader.download(source, revision=revision, variant="fp16", **given))
 
 
 def _variant(folder: Path) -> str | None:

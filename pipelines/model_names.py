@@ -9,7 +9,26 @@ from galaxydit.pipelines.published_models import CHECKPOINTS
 
 EMBEDDED = {"wan-tiny": Path(__file__).parent / "wan_tiny" / "weights"}
 INDEX = "model_index.json"
-SINGLE_FILES = (".safetensors", ".gguf", ".ckpt", ".bin", ".pt", ".pth")
+SINGLE_FILES = (".safetensors", ".gguf")
+UNSAFE_FILES = (".ckpt", ".bin", ".pt", ".pth")  # pickles, which can run code
+
+
+def check_model(name: str, base: str | None) -> None:
+    """Raise GalaxyDiTError or FileNotFoundError unless `name` is a model, or a single file of a part of `base`."""
+    if Path(name).suffix in UNSAFE_FILES:
+        expected = "a .safetensors or .gguf file, because other formats can run code"
+        raise refusal("model", name, expected, "convert it to safetensors")
+    if Path(name).suffix not in SINGLE_FILES or Path(name).is_dir():
+        local_folder(name)
+        if base is not None:
+            raise refusal("base", base, "None, because the model is no single file", "leave it out")
+        return
+    if base is None:
+        expected = "the model that has all other parts, because one file holds the transformer alone"
+        raise refusal("base", None, expected, "pass for example --base wan2.1-t2v-14b (in Python base=)")
+    if not Path(name).is_file():
+        raise FileNotFoundError(f"model {name!r} is no file: check the spelling; a path starts at {Path.cwd()}")
+    local_folder(base)
 
 
 def local_folder(name: str) -> Path | None:
@@ -21,12 +40,6 @@ def local_folder(name: str) -> Path | None:
         folder, what = EMBEDDED[name], f"the weights of {name}, which belong to this package"
     elif name and Path(name).is_dir():
         folder, what = Path(name), f"model {name!r}"
-    elif Path(name).suffix in SINGLE_FILES:
-        expected = "a folder of a whole pipeline, because one file holds the weights of a component alone"
-        cure = (
-            "load the file with from_single_file of its diffusers class (in Python), pass the model to the pipeline's "
-        )
-        raise refusal("model", name, expected, cure + "from_pretrained, and write a folder with save_pretrained")
     elif name in CHECKPOINTS or re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
         return None
     else:

@@ -22,7 +22,7 @@ LTX_NEGATIVE = "worst quality, inconsistent motion, blurry, jittery, distorted"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A published model and how its authors run it."""
+    """A published model and the recipe of its authors, which commands, jobs and the READMEs' examples follow."""
 
     hub_id: str
     settings: GenerationSettings  # with a `flow_shift`, `load_pipeline` makes the scheduler a UniPCMultistepScheduler
@@ -81,6 +81,11 @@ wan/configs; the others, their pages, examples and defaults in diffusers 0.42.
 """
 
 
+def checkpoint_of(model: str | None) -> Checkpoint | None:
+    """The published model of this name or hub id; None for any other model."""
+    return next((each for name, each in CHECKPOINTS.items() if model in (name, each.hub_id)), None)
+
+
 def recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
     """Settings that the model's authors recommend, else the defaults of its `__call__`.
 
@@ -97,9 +102,8 @@ def recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
 
 def own_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
     """The authors' settings, whatever the pipeline's scheduler and inputs are."""
-    for checkpoint in CHECKPOINTS.values():
-        if checkpoint.hub_id == pipe.config.get("_name_or_path"):
-            return checkpoint.settings
+    if checkpoint := checkpoint_of(pipe.config.get("_name_or_path")):
+        return checkpoint.settings
     if type(pipe).__name__ == "WanPipeline":
         if pipe.config.expand_timesteps:
             return WAN_22_TI2V_5B

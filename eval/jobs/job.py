@@ -16,6 +16,7 @@ from galaxydit.pipelines.runs.unit import Unit, hash_of
 from galaxydit.pipelines.settings import DtypeName, Offload
 
 SETTINGS = ("steps", "guidance", "guidance_2", "flow_shift", "negative_prompt", "height", "width", "frames", "fps")
+ADDITIONS = ("base", "lora", "compile", "attention")
 RENAMED = {"guidance": "guidance_scale", "guidance_2": "guidance_scale_2", "frames": "num_frames"}
 PLUGIN, FEWER_STEPS = "galaxydit", "fewer-steps"
 EXAMPLE_STEPS = 50  # steps for which a compared method lists its settings, to find the names and types of its options
@@ -54,7 +55,7 @@ class Job:
 
     Attributes:
         model: "wan-tiny", another short name such as "wan2.1-t2v-1.3b", a hub id, or a folder of `save_pretrained`.
-        offload: as of `load_pipeline`.
+        offload, base, lora, compile, attention: as of `load_pipeline`.
         steps, guidance, ..., fps: settings of every video; None takes the recommended value.
         seeds: of every prompt; else sample j of prompt i has the seed `seed` + i * `samples` + j.
         metrics: None measures all that are installed and suit the video.
@@ -71,6 +72,10 @@ class Job:
     revision: Text | None = None
     dtype: DtypeName | None = None
     offload: Offload = "none"
+    base: Text | None = None
+    lora: Text | None = None
+    compile: bool = False
+    attention: Text | None = None
     steps: Count | None = None
     guidance: Annotated[float, Ge(0)] | None = None
     guidance_2: Annotated[float, Ge(0)] | None = None
@@ -97,6 +102,11 @@ class Job:
         """The job's own values by field of `GenerationSettings`."""
         return {RENAMED.get(key, key): value for key in SETTINGS if (value := getattr(self, key)) is not None}
 
+    @property
+    def additions(self) -> dict[str, Any]:
+        """What is loaded beside the model, by argument of `load_pipeline`, without what the job leaves out."""
+        return {name: value for name in ADDITIONS if (value := getattr(self, name))}
+
     def units(self) -> tuple[Unit, ...]:
         """The units of all videos, by prompt, seed and variant, the baseline first; a prompt and seed are a group.
 
@@ -104,6 +114,7 @@ class Job:
         """
         names = ("model", "revision", "dtype", "settings", "metrics", "video")
         shared = {name: getattr(self, name) for name in names} | {"calibration": hash_of(self.calibration)}
+        shared |= self.additions
         if not self.baseline:  # because metrics with a reference are missing
             shared["baseline"] = False
         if self.comparison:
@@ -122,7 +133,7 @@ class Job:
 
     def calibration_unit(self, method: str) -> Unit:
         """The unit of a method's calibration."""
-        data = {name: getattr(self, name) for name in ("model", "revision", "dtype", "settings")}
+        data = {name: getattr(self, name) for name in ("model", "revision", "dtype", "settings")} | self.additions
         return Unit(f"calibration-{method}", {**data, "calibrates": method, "prompts": self.calibration})
 
     def unit_of(self, unit: Unit, variant: Variant = PLAIN) -> Unit:

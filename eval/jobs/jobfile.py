@@ -30,7 +30,7 @@ from galaxydit.eval.jobs.job import (
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.methods.registry import declared, slug_of
 from galaxydit.eval.published.vbench import PACKAGE, vbench_prompts
-from galaxydit.pipelines.model_names import local_folder
+from galaxydit.pipelines.model_names import INDEX, check_model
 from galaxydit.request import Request
 from galaxydit.validation import parse
 
@@ -96,11 +96,13 @@ def job_of(data: dict[str, Any], folder: Path) -> Job:
     )
     if not variants:
         raise GalaxyDiTError("variants is missing, and baseline=False leaves no video to make; add a variant")
-    local = folder / job.model / "model_index.json"
-    model = str(local.parent.resolve()) if local.is_file() else job.model
+    local = {name: folder / (getattr(job, name) or "") for name in ("model", "base", "lora")}
+    paths = {name: path for name, path in local.items() if path.is_file() or (path / INDEX).is_file()}
     prompts = _prompts("prompts", data["prompts"], folder)
     calibration = _prompts("calibration", data["calibration"], folder) if "calibration" in data else ()
-    job = replace(job, model=model, prompts=prompts, variants=variants, calibration=calibration)
+    job = replace(job, prompts=prompts, variants=variants, calibration=calibration)
+    resolved: dict[str, Any] = {name: str(path.resolve()) for name, path in paths.items()}
+    job = replace(job, **resolved)
     for variant in variants:
         if variant.method == FEWER_STEPS and job.steps is not None and variant.options["steps"] > job.steps:
             expected = f"at most the baseline's steps={job.steps}"
@@ -119,7 +121,7 @@ def job_of(data: dict[str, Any], folder: Path) -> Job:
     _check_apart(job.calibration, job.prompts, "calibration", "prompts")
     if (videos := len(job.prompts) * len(job.variants) * len(job.seeds or range(job.samples))) > MOST_VIDEOS:
         raise refusal("videos", videos, f"at most {MOST_VIDEOS}", "take fewer samples, or several jobs")
-    local_folder(job.model)
+    check_model(job.model, job.base)
     return job
 
 

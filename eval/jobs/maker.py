@@ -206,7 +206,7 @@ class VideoMaker(Maker):
 def load(job: Job) -> tuple[DiffusionPipeline, GenerationSettings]:
     """The pipeline of a job, and its settings, recommended where the job sets none."""
     dtype = None if job.dtype is None else getattr(torch, job.dtype)
-    pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision, offload=job.offload)
+    pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision, offload=job.offload, **job.additions)
     pipe.set_progress_bar_config(disable=True)
     return pipe, replace(recommended_settings(pipe), **job.settings)
 

@@ -7,7 +7,7 @@ from typing import Any
 from galaxydit.errors import refusal
 from galaxydit.eval.jobs.job import Job
 from galaxydit.eval.jobs.jobfile import job_of
-from galaxydit.pipelines.published_models import CHECKPOINTS, WAN_TINY, Checkpoint
+from galaxydit.pipelines.published_models import WAN_TINY, checkpoint_of
 
 RUNS = {
     "repeated-plain-run": "every step computed, the first outputs rounded differently",
@@ -26,12 +26,6 @@ def validation_prompts() -> tuple[str, ...]:
     return tuple((files(__package__) / "prompts.txt").read_text(encoding="utf-8").splitlines())
 
 
-def checkpoint_of(model: str) -> Checkpoint | None:
-    """The published model of this name or hub id; None for any other model."""
-    named = (each for name, each in CHECKPOINTS.items() if model in (name, each.hub_id))
-    return next(named, None)
-
-
 def validation_job(keys: dict[str, Any], prompts: tuple[str, ...], runs: tuple[str, ...] = tuple(RUNS)) -> Job:
     """The job with these prompts and `runs`, names in `RUNS`; metrics are PSNR, SSIM and, with its weights, LPIPS.
 
@@ -43,7 +37,7 @@ def validation_job(keys: dict[str, Any], prompts: tuple[str, ...], runs: tuple[s
     for name in runs:
         if name not in RUNS:
             raise refusal("runs", name, f"one of {', '.join(RUNS)}", "check the spelling")
-    checkpoint = checkpoint_of(keys["model"])
+    checkpoint = checkpoint_of(keys.get("base") or keys["model"])
     recommended = WAN_TINY if keys["model"] == "wan-tiny" else None if checkpoint is None else checkpoint.settings
     steps = keys.get("steps") or (None if recommended is None else recommended.steps)
     if steps is None:

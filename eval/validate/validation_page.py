@@ -13,9 +13,10 @@ from galaxydit.calibration.published import load_published
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import SPEEDUPS, failure_lines, figures_of, summarise
-from galaxydit.eval.validate.validation_job import RUNS, checkpoint_of
+from galaxydit.eval.validate.validation_job import RUNS
 from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.model_names import INDEX
+from galaxydit.pipelines.published_models import checkpoint_of
 from galaxydit.pipelines.table import Table, number
 
 AT_2X = "galaxydit-2x"

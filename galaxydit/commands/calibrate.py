@@ -46,6 +46,7 @@ def calibrate(
     save_videos: Annotated[
         Path | None, typer.Option(help="Folder for the videos of full size that are made, plain and accelerated.")
     ] = None,
+    inputs: options.InputFiles,
     sizes: options.Sizes,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Sample i starts from the noise of seed + i.")] = 0,
     analyze: Annotated[
@@ -71,7 +72,7 @@ def calibrate(
     check_output_folder(folder := resume_dir or out.with_suffix(".parts"), "--resume-dir")
     spent = read_budget(budget)
     own = PROMPTS if prompts is None and source.model != WITH_CAPTIONS else prompts
-    texts = calibration_prompts(own, source.model, "--prompts")
+    texts = inputs.added_to(calibration_prompts(own, source.model, "--prompts"))
     check_prompt_inputs(texts)
     split_prompts(texts, sizes.steps, verifies=spent == FULL)
     with working(f"loading {source.model}"):

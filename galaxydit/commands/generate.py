@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from galaxydit.commands import options
-from galaxydit.commands.captions import WITH_CAPTIONS, warn_of_unknown_words
+from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts, warn_of_unknown_words
 from galaxydit.commands.checks import check_output_file, check_prompt_inputs
 from galaxydit.commands.console import say, show, step_bar, working
 from galaxydit.commands.jobs import check_price, job_keys, make_videos, show_plan
 from galaxydit.errors import refusal
+from galaxydit.pipelines.published_models import checkpoint_of
 from galaxydit.request import AUTO
 
 
@@ -36,6 +37,7 @@ def generate(
     seed: Annotated[
         int, typer.Option(min=0, max=options.LARGEST_SEED, help="Draws the initial noise; of a file, SEED + line.")
     ] = 0,
+    inputs: options.InputFiles,
     sizes: FileSizes,
     request: options.RequestOptions,
     accelerate: Annotated[bool, typer.Option("--accelerate/--no-accelerate", help="Use galaxydit.")] = True,
@@ -62,6 +64,11 @@ def generate(
             raise typer.BadParameter(f"{out!r} is a file: --prompts writes a folder", param_hint="--out")
         data = job_keys(source, sizes)
         data |= {"seed": seed, "video": "lossless" if lossless else "h264", "prompts": {"file": str(prompts)}}
+        if any(vars(inputs).values()):
+            texts = inputs.added_to(calibration_prompts(prompts, source.model, "--prompts"))
+            data["prompts"] = {"texts": list(texts)}
+        if checkpoint := checkpoint_of(source.base or source.model):
+            sizes.tell_negative_prompt(checkpoint.settings.negative_prompt)
         _generate_many(data, given if accelerate else None, out, cluster, dry_run, price, allow_mixed_versions, record)
         return
     if prompt is None or prompts is not None:
@@ -69,6 +76,7 @@ def generate(
     for option, value in (("--ray", cluster.ray), ("--dry-run", dry_run or None)):
         if value is not None:
             raise typer.BadParameter("has no effect on one video: pass --prompts, or leave it out", param_hint=option)
+    (prompt,) = inputs.added_to([prompt])
     check_prompt_inputs([prompt])
     if "://" in out:
         raise refusal("--out", out, "a local file for one video", "pass --prompts FILE, which also writes to addresses")

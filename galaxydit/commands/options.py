@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
@@ -16,8 +16,10 @@ from typer.core import TyperCommand
 
 from galaxydit.commands.captions import WITH_CAPTIONS
 from galaxydit.commands.checks import check_output_file
+from galaxydit.commands.console import say
 from galaxydit.errors import did_you_mean, refusal
-from galaxydit.pipelines.model_names import local_folder
+from galaxydit.pipelines.inputs import merge_inputs
+from galaxydit.pipelines.model_names import check_model
 from galaxydit.pipelines.settings import DtypeName, GenerationSettings, Offload
 from galaxydit.request import AUTO
 from galaxydit.request import Request as CoreRequest
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from galaxydit.pipelines.runs import Executor
 
-MODEL_HELP = "wan-tiny, a published model such as wan2.1-t2v-1.3b, a local folder, or a hub id."
+MODEL_HELP = "wan-tiny, a published model such as wan2.1-t2v-1.3b, a folder, a hub id, or a .safetensors or .gguf file."
 ModelName = Annotated[str, typer.Option(help=MODEL_HELP)]
 ADDRESS = re.compile(r"auto|local|ray://.+|[\w.-]+:\d+")
 RAY_HELP = "Work on Ray: alone it starts a cluster here; auto, ray://host:port or host:port join one."
@@ -61,9 +63,13 @@ class ModelOptions:
         Offload, typer.Option(help="For small GPUs: weights stay in CPU memory; sequential needs the least memory.")
     ] = "none"
     dtype: Annotated[DtypeName | None, typer.Option(help="By default what the authors recommend.")] = None
+    base: Annotated[str | None, typer.Option(help="Of a single file: the model that has all other parts.")] = None
+    lora: Annotated[str | None, typer.Option(help="A LoRA to load: a file, a folder or a hub id.")] = None
+    compile: Annotated[bool, typer.Option("--compile", help="torch.compile the blocks: slow first video.")] = False
+    attention: Annotated[str | None, typer.Option(help="An attention backend of diffusers, such as sage.")] = None
 
     def __post_init__(self) -> None:
-        local_folder(self.model)
+        check_model(self.model, self.base)
 
     def load(self, device: str | None = None) -> "DiffusionPipeline":
         """The pipeline on `device`, by default the GPU, without progress bars, because commands show their own."""
@@ -76,7 +82,8 @@ class ModelOptions:
         diffusers.logging.disable_progress_bar()
         transformers.logging.disable_progress_bar()
         dtype = self.dtype and getattr(torch, self.dtype)
-        pipe = load_pipeline(self.model, dtype=dtype, revision=self.revision, device=device, offload=self.offload)
+        options = {name: value for name, value in vars(self).items() if name not in ("model", "dtype")}
+        pipe = load_pipeline(self.model, dtype=dtype, device=device, **options)
         pipe.set_progress_bar_config(disable=True)
         return pipe
 
@@ -89,12 +96,16 @@ class WanTinyByDefault(ModelOptions):
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Options of a video's shape; None leaves the value to the model. Raises GalaxyDiTError for impossible sizes."""
+class Sizes:
+    """Options of a generation; None takes the authors' recipe. Raises GalaxyDiTError for impossible ones."""
 
     height: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None
     width: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None
     num_frames: Annotated[int | None, typer.Option("--frames", min=1, help="Number of frames.")] = None
+    steps: Annotated[int | None, typer.Option(min=1, help="Denoising steps.")] = None
+    guidance_scale: Annotated[float | None, typer.Option("--guidance", min=0, help="Guidance scale.")] = None
+    flow_shift: Annotated[float | None, typer.Option(help="Bends sigmas towards noise.")] = None
+    negative_prompt: Annotated[str | None, typer.Option(help='What to avoid; "" for nothing.')] = None
 
     def __post_init__(self) -> None:
         self._in_place_of(GenerationSettings())
@@ -106,16 +117,33 @@ class Shape:
         """The settings that the authors of the model recommend, overridden by the options that the user gave."""
         from galaxydit.pipelines.published_models import recommended_settings
 
-        return self._in_place_of(recommended_settings(pipe))
+        recommended = recommended_settings(pipe)
+        self.tell_negative_prompt(recommended.negative_prompt)
+        return self._in_place_of(recommended)
+
+    def tell_negative_prompt(self, recommended: str | None) -> None:
+        """Say the negative prompt that the recipe adds, unless the user gave one."""
+        if recommended and self.negative_prompt is None:
+            say(f"negative prompt of the model's authors (--negative-prompt changes it): {recommended}")
 
 
 @dataclass(frozen=True)
-class Sizes(Shape):
-    """Options of a generation: number of steps, guidance scale and flow shift, beside those of the video's shape."""
+class InputFiles:
+    """Options of images and videos that a pipeline takes beside the prompt."""
 
-    steps: Annotated[int | None, typer.Option(min=1, help="Denoising steps.")] = None
-    guidance_scale: Annotated[float | None, typer.Option("--guidance", min=0, help="Guidance scale.")] = None
-    flow_shift: Annotated[float | None, typer.Option(help="Bends sigmas towards noise; by default the model's.")] = None
+    image: Annotated[str | None, typer.Option(metavar="FILE", help="The first frame.")] = None
+    last_image: Annotated[str | None, typer.Option(metavar="FILE", help="The last frame.")] = None
+    video: Annotated[str | None, typer.Option(metavar="FILE", help="The video to change.")] = None
+    mask: Annotated[str | None, typer.Option(metavar="FILE", help="A video, white where --video changes.")] = None
+    reference_images: Annotated[
+        list[str] | None, typer.Option("--reference-image", metavar="FILE", help="May be given several times.")
+    ] = None
+
+    def added_to(self, prompts: Iterable[str]) -> tuple[str, ...]:
+        """Prompts as JSON that names the files; unchanged without files. Raises as `parse_inputs`, and for two images
+        of one name."""
+        files = {name: value for name, value in vars(self).items() if value}
+        return tuple(merge_inputs(prompt, files) for prompt in prompts) if files else tuple(prompts)
 
 
 @dataclass(frozen=True)

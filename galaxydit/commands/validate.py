@@ -25,6 +25,7 @@ def validate(
         str, typer.Option(help="A file, one prompt a line, or how many of the 10 built-in prompts.")
     ] = "10",
     runs: Annotated[str, typer.Option(help="Runs beside the plain one, with commas; by default all.")] = "",
+    inputs: options.InputFiles,
     sizes: options.Sizes,
     seed: options.Seed = 0,
     dry_run: options.DryRun = False,
@@ -39,7 +40,7 @@ def validate(
     from galaxydit.eval.validate.validation_job import RUNS, validation_job
 
     check_output_folder(out)
-    texts = _prompts(prompts, source.model)
+    texts = inputs.added_to(_prompts(prompts, source.model))
     check_prompt_inputs(texts)
     names = tuple(name.strip() for name in runs.split(",") if name.strip()) or tuple(RUNS)
     job = validation_job(job_keys(source, sizes) | {"seed": seed}, texts, names)

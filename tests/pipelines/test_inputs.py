@@ -173,7 +173,7 @@ def test_an_image_reaches_the_pipeline(
     lines = [json.dumps({"prompt": "a ball", "image": str(folder / f"{name}.png")}) for name in ("red", "blue")]
     red, blue = (generate(image_to_video, line, tiny_settings, seed=0, decode=False).latents for line in lines)
     assert not torch.equal(red, blue)
-    with pytest.raises(ValueError, match="WanImageToVideoPipeline needs an image: give the prompt as a JSON object"):
+    with pytest.raises(ValueError, match="WanImageToVideoPipeline needs an image: pass --image"):
         generate(image_to_video, "a ball", tiny_settings, seed=0)
 
 

@@ -12,6 +12,7 @@ from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundE
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines import loading, model_names
 from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.published_models import CHECKPOINTS
 
 HUB_ID = "Wan-AI/Wan2.1-T2V-1.3B-Diffusers"
 
@@ -79,8 +80,8 @@ def test_a_revision_is_asked_of_the_hub(
     monkeypatch.setattr(loading.DiffusionPipeline, "download", lambda *_, **__: str(tiny_wan_folder))
     load_pipeline(name, device="cpu", revision="refs/pr/1")
     assert asked == [(HUB_ID, "refs/pr/1")] * 2
-    pinned = replace(loading.CHECKPOINTS["wan2.1-t2v-1.3b"], revision="0fad780")
-    monkeypatch.setitem(loading.CHECKPOINTS, "wan2.1-t2v-1.3b", pinned)
+    pinned = replace(CHECKPOINTS["wan2.1-t2v-1.3b"], revision="0fad780")
+    monkeypatch.setitem(CHECKPOINTS, "wan2.1-t2v-1.3b", pinned)
     load_pipeline("wan2.1-t2v-1.3b", device="cpu")
     load_pipeline("wan2.1-t2v-1.3b", device="cpu", revision="main")
     assert [revision for _, revision in asked[2:]] == ["0fad780"] * 2 + ["main"] * 2
@@ -151,12 +152,19 @@ def test_weights_of_a_hub_model_are_downloaded_in_fp16_where_it_has_no_others(
     assert asked == [None, "fp16"]
 
 
-@pytest.mark.parametrize("name", ["wan.safetensors", "models/wan.gguf", "/models/wan.gguf", "wan.ckpt"])
-def test_a_single_file_is_refused_with_the_function_that_loads_it(name: str):
-    with pytest.raises(
-        GalaxyDiTError, match=r"model=.* is not allowed: expected a folder .*; load .* from_single_file"
-    ):
+@pytest.mark.parametrize("name", ["wan.safetensors", "models/wan.gguf", "/models/wan.gguf"])
+def test_a_single_file_needs_the_model_of_the_other_parts(name: str):
+    with pytest.raises(GalaxyDiTError, match=r"base=None is not allowed: expected the model that .*; pass .*--base"):
         load_pipeline(name)
+    with pytest.raises(FileNotFoundError, match=f"model '{name}' is no file"):
+        load_pipeline(name, base="wan-tiny")
+
+
+def test_a_base_is_for_single_files_and_a_pickle_is_refused():
+    with pytest.raises(GalaxyDiTError, match=r"base='wan-tiny' is not allowed: expected None"):
+        load_pipeline("wan-tiny", base="wan-tiny")
+    with pytest.raises(GalaxyDiTError, match=r"model='wan.ckpt' is not allowed: .*; convert it to safetensors"):
+        load_pipeline("wan.ckpt", base="wan-tiny")
 
 
 def test_an_unknown_name_is_answered_with_what_is_allowed():

@@ -1,0 +1,76 @@
+"""Options that the commands which make videos share: files beside the prompt, the negative prompt, additions."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from galaxydit.cli import main
+from galaxydit.commands.options import InputFiles
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.jobs.job import Job
+from galaxydit.pipelines.settings import GenerationSettings
+
+VIDEO = ["--prompt", "a ball", "--no-accelerate", "--steps", "2"]
+
+
+def run(*arguments: str | Path) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    return stopped.value.code or 0
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> str:
+    Image.new("RGB", (32, 32), "red").save(tmp_path / "red.png")
+    return str(tmp_path / "red.png")
+
+
+def test_files_are_added_to_each_prompt(image: str) -> None:
+    given = InputFiles(image=image, reference_images=[image])
+    first, second = given.added_to(["a cat", json.dumps({"prompt": "a dog", "last_image": image})])
+    assert json.loads(first) == {"prompt": "a cat", "image": image, "reference_images": [image]}
+    assert json.loads(second) == {"prompt": "a dog", "last_image": image, "image": image, "reference_images": [image]}
+    assert InputFiles().added_to(["a cat"]) == ("a cat",)
+    with pytest.raises(GalaxyDiTError, match=r"image=.* is not allowed: expected a prompt without image; name it once"):
+        given.added_to([first])
+    with pytest.raises(GalaxyDiTError, match=r"mask='nowhere.mp4' is not allowed: expected a file"):
+        InputFiles(mask="nowhere.mp4").added_to(["a cat"])
+
+
+def test_an_image_for_a_pipeline_that_takes_none_is_refused_by_its_name(
+    tiny_wan_folder: Path, image: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "a.mp4"
+    assert run("generate", "--model", tiny_wan_folder, *VIDEO, "--out", out, "--image", image) == 2
+    assert "error: WanPipeline does not take image" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_the_negative_prompt_of_the_recipe_is_said_and_another_replaces_it(
+    tiny_wan_folder: Path,
+    tiny_settings: GenerationSettings,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recipe = replace(tiny_settings, negative_prompt="a red square")
+    monkeypatch.setattr("galaxydit.pipelines.published_models.recommended_settings", lambda pipe: recipe)
+    videos = []
+    for options in ([], ["--negative-prompt", "a red square"], ["--negative-prompt", ""]):
+        out = tmp_path / f"{len(videos)}.mp4"
+        assert run("generate", "--model", tiny_wan_folder, *VIDEO, *options, "--out", out) == 0
+        said = "negative prompt of the model's authors (--negative-prompt changes it): a red square"
+        assert (said in capsys.readouterr().err) == (not options)
+        videos.append(out.read_bytes())
+    assert videos[0] == videos[1] != videos[2]
+
+
+def test_units_of_a_job_keep_their_ids_without_additions_and_have_others_with_them() -> None:
+    job = Job(model="wan-tiny", prompts=("a ball",))
+    data = job.units()[0].data
+    assert not data.keys() & {"base", "lora", "compile", "attention"}
+    added = replace(job, lora="style.safetensors", compile=True).units()[0].data
+    assert added == data | {"lora": "style.safetensors", "compile": True}
