@@ -6,6 +6,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -34,6 +35,7 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 for command in (calibrate, compare, demo, estimate, families, generate, inspect, latency, validate):
     app.command(cls=RayCommand)(grouped(command))
@@ -60,6 +62,9 @@ def set_up(
     handler = RichHandler(console=messages(), show_path=False, show_time=False)
     if not debug:
         handler.addFilter(_without_traceback)
+        handler.addFilter(not_of_extensions)
+        logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)  # torchao's deprecations
+        logging.getLogger("diffusers.quantizers.torchao").setLevel(logging.ERROR)
     handler.addFilter(_printable)
     logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, format="%(message)s", handlers=[handler])
 
@@ -71,6 +76,11 @@ def _without_traceback(record: logging.LogRecord) -> bool:
         record.msg, record.args = f"{record.getMessage()}: {type(error).__name__}: {_one_line(error)[:300]}", ()
         record.exc_info = None
     return True
+
+
+def not_of_extensions(record: logging.LogRecord) -> bool:
+    """Logging filter: nothing here asks for the kernels that torchao and bitsandbytes say they could not load."""
+    return not {"torchao", "bitsandbytes"} & {*Path(record.pathname).parts}
 
 
 def _printable(record: logging.LogRecord) -> bool:

@@ -1,11 +1,13 @@
 """A table of text cells, for a terminal, as Markdown and as HTML."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from textwrap import wrap
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions
 from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -14,6 +16,7 @@ from galaxydit.pipelines.disturbance import DISTURBED
 from galaxydit.pipelines.terminal import printable
 
 DASH = "-"
+GAP = 2  # spaces between the columns of a terminal
 
 
 @dataclass(frozen=True)
@@ -31,17 +34,43 @@ class Table:
         headings = [heading for heading in (rows[0] if rows else ()) if heading not in leave_out]
         return cls(headings, [[row[heading] for heading in headings] for row in rows])
 
-    def terminal(self, **options: Any) -> RichTable:
-        """The table as rich prints it; `options` are those of rich's. Only the last column of text may wrap."""
-        texts, numbers = self.headings[: self.labels], self.headings[self.labels :]
-        columns = [Column(heading, no_wrap=True) for heading in texts[:-1]]
-        columns += [Column(heading, overflow="fold") for heading in texts[-1:]]
-        columns += [Column(heading, justify="right", no_wrap=True) for heading in numbers]
-        table = RichTable(*columns, box=SIMPLE_HEAD, padding=(0, 0, 0, 1), **options)
-        for row in self.rows:
-            # Two lines keep the columns of disturbed seconds narrow.
-            table.add_row(*(Text(printable(cell).replace(DISTURBED, f",\n{DISTURBED[2:]}")) for cell in row))
-        return table
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RichTable | Text]:
+        """Columns of whole words: headings wrap, then the last column of text; lists of values if that is too wide."""
+        headings = [printable(heading) for heading in self.headings]
+        # Two lines keep the columns of disturbed seconds narrow.
+        rows = [[printable(cell).replace(DISTURBED, f",\n{DISTURBED[2:]}") for cell in row] for row in self.rows]
+        columns = [[line for row in rows for line in row[at].split("\n")] for at in range(len(headings))]
+        widths = [max(map(cell_len, column), default=0) for column in columns]
+        text, free = self.labels - 1, options.max_width - GAP * (len(headings) - 1)
+        for lines in range(1, 2 + max(heading.count(" ") for heading in headings)):
+            fitted = [max(width, _narrowest(name, lines)) for width, name in zip(widths, headings, strict=True)]
+            if sum(fitted) <= free:
+                break
+        rest = free - sum(fitted) + fitted[text]
+        if rest < max(
+            (cell_len(word) for line in (headings[text], *columns[text]) for word in line.split()), default=0
+        ):
+            yield Text("\n".join(_as_list(headings, row) for row in rows))
+            return
+        fitted[text] = min(fitted[text], rest)
+        wrapped = ["\n".join(wrap(name, width or 1)) for name, width in zip(headings, fitted, strict=True)]
+        tallest = max(name.count("\n") for name in wrapped)
+        table = RichTable(
+            *(
+                Column(
+                    "\n" * (tallest - name.count("\n")) + name, width=width, justify="left" if at <= text else "right"
+                )
+                for at, (name, width) in enumerate(zip(wrapped, fitted, strict=True))
+            ),
+            box=SIMPLE_HEAD,
+            show_edge=False,
+            show_header=any(headings),
+            padding=(0, GAP - 1, 0, 0),
+            pad_edge=False,
+        )
+        for row in rows:
+            table.add_row(*map(Text, row))
+        yield table
 
     def markdown(self) -> str:
         if not self.headings:
@@ -56,6 +85,17 @@ class Table:
         head = "".join(f"<th>{escape(heading)}</th>" for heading in self.headings)
         body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _narrowest(heading: str, lines: int) -> int:
+    """The width at which a heading takes at most so many lines of whole words, or its longest word's."""
+    widths = range(max(map(cell_len, heading.split()), default=0), cell_len(heading) + 1)
+    return next(width for width in widths if len(wrap(heading, width or 1)) <= lines or width == cell_len(heading))
+
+
+def _as_list(headings: Sequence[str], row: Sequence[str]) -> str:
+    values = zip(headings[1:], row[1:], strict=True)
+    return "\n".join([row[0], *(f"  {name}{': ' * bool(name)}{cell}" for name, cell in values if cell)])
 
 
 def number(value: float | None, form: str) -> str:

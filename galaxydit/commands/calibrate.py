@@ -1,11 +1,9 @@
 """`galaxydit calibrate`: measure the profile of a model, a JSON file of measurements and of the steps to compute."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table as RichTable
 
 from galaxydit.calibration.budget import FULL, read_budget
 from galaxydit.calibration.prompt_files import PROMPTS, split_prompts
@@ -129,9 +127,8 @@ def calibrate(
     )
 
 
-def calibration_table(rows: list[dict[str, str]]) -> RichTable:
-    """A terminal table of cells by heading, without columns of the HTML report alone."""
+def calibration_table(rows: list[dict[str, str]]) -> Table:
+    """A table of cells by heading, without columns of the HTML report alone."""
     from galaxydit.calibration.tables import PAGE_ONLY
 
-    table = Table.of(rows, PAGE_ONLY)
-    return replace(table, headings=[heading.replace(" ", "\n") for heading in table.headings]).terminal()
+    return Table.of(rows, PAGE_ONLY)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table as RichTable
+from rich.console import Group
 from rich.text import Text
 
 from galaxydit.commands import options
@@ -142,14 +142,13 @@ def _numbers(text: str, option: str, kind: type) -> tuple[Any, ...]:
     return values
 
 
-def scores_table(comparison: "Comparison", speedup: float) -> RichTable:
+def scores_table(comparison: "Comparison", speedup: float) -> Group:
     """The scores of the methods at one speedup, best first; the caption names the methods that do not reach it."""
     from galaxydit.eval.compare.markdown import scores, settings_of
 
-    headings = ("PSNR\ndB", "worst\nprompt", "\nSSIM", "ahead of\nbest other", "95 %\ninterval", "speedup by\nseconds")
+    headings = ("PSNR, dB", "worst prompt", "SSIM", "ahead of best other", "95 % interval", "speedup by seconds")
     shown = [result for result in comparison.at_speedups if result.speedup == speedup]
     rows = [(result.method, *scores(result)) for result in shown if result.psnr is not None]
     missed = [f"{result.method} (nearest: {settings_of(result)})" for result in shown if result.psnr is None]
-    caption = Text(f"out of reach: {', '.join(missed)}") if missed else None
     table = Table((f"at {speedup:g}x by compute", *headings), rows)
-    return table.terminal(caption=caption, caption_justify="left")
+    return Group(table, *([Text(f"out of reach: {', '.join(missed)}")] if missed else []))

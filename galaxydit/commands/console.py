@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import signal
 import sys
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import typer
@@ -22,8 +24,6 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.table import Table, digits
@@ -38,18 +38,31 @@ def messages() -> Console:
 
 def say(text: str, style: str | None = None) -> None:
     """Print one line to stderr, in a `style` of rich such as "red"."""
-    messages().print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
+    messages().print(wrapped(text, messages()), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def show(*lines: object) -> None:
-    """Print each argument to stdout in lines of its own: tables as rich lays them out, all else as it is."""
+    """Print each argument to stdout in lines of its own: an empty line after a table, text wrapped in a terminal."""
+    console = Console()
     for line in lines:
-        if isinstance(line, Table):
-            Console().print(line.terminal())
-        elif isinstance(line, RichTable | Group):
-            Console().print(line)
+        if isinstance(line, Table | Group):
+            console.print(line, "")
         else:
-            Console().print(printable(line), markup=False, highlight=False, soft_wrap=True)
+            console.print(wrapped(line, console), markup=False, highlight=False, soft_wrap=True)
+
+
+def wrapped(text: object, console: Console) -> str:
+    """Printable text; in a terminal its lines break between words, and go on with the indentation of the line."""
+    lines = printable(text).split("\n")
+    if console.is_terminal:
+        lines = [part for line in lines for part in _parts(line, console.width)]
+    return "\n".join(lines)
+
+
+def _parts(line: str, width: int) -> list[str]:
+    indent = re.match(r"\s*(- )?", line)
+    spaces = " " * len(indent[0]) if indent else ""
+    return wrap(line, width, subsequent_indent=spaces, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def show_json(data: Any) -> None:
@@ -73,13 +86,9 @@ def amounts(
 
 @contextmanager
 def working(text: str) -> Iterator[Callable[[str], None]]:
-    """Show `text` until the block ends, in a live line or without a terminal once; yields a function to change it."""
-    if messages().is_terminal:
-        with messages().status(Text(printable(text))) as status:
-            yield lambda text: status.update(Text(printable(text)))
-    else:
-        say(text)
-        yield say
+    """Say `text` and yield `say` for what follows: lines, because a live display would be torn by bars of downloads."""
+    say(text)
+    yield say
 
 
 @contextmanager

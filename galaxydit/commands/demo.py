@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table as RichTable
 
 from galaxydit.commands.captions import WITH_CAPTIONS, warn_of_unknown_words
 from galaxydit.commands.checks import check_output_folder
@@ -29,7 +28,7 @@ def demo(
     request: RequestOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Generate a video three ways on the embedded model: plain, accelerated, and with half the steps."""
+    """Make a video plain, accelerated, and with half the steps."""
     if prompt is not None and prompts != 1:
         raise typer.BadParameter("is 1 if --prompt is given: leave one of the two out", param_hint="--prompts")
     check_output_folder(out)
@@ -60,13 +59,13 @@ def demo(
     show(demo_table(result), *(["the first prompt:"] if len(texts) > 1 else []), report, *result.files)
 
 
-def demo_table(result: "DemoResult") -> RichTable:
+def demo_table(result: "DemoResult") -> Table:
     """One row for each way to generate (plain, accelerated, half the steps), with means over the prompts."""
     from galaxydit.pipelines.disturbance import marked
 
-    headings = ["denoise\nseconds", "\nspeedup", "end to end\nseconds", "\nspeedup", "\ncompute", "PSNR\ndB", "\nSSIM"]
+    headings = ["denoise seconds", "speedup", "end to end seconds", "speedup", "compute", "PSNR, dB", "SSIM"]
     has_joules = result.mean("plain", "energy_per_video_joules") is not None
-    headings += ["end to end\njoules"] if has_joules else []
+    headings += ["end to end joules"] if has_joules else []
     rows = []
     for name in result.ways:
         row = [name]
@@ -77,4 +76,4 @@ def demo_table(result: "DemoResult") -> RichTable:
         row += [f"{result.mean(name, 'compute_fraction'):.0%}", "" if psnr is None else f"{psnr:.2f}"]
         row.append("" if ssim is None else f"{ssim:.3f}")
         rows.append([*row, f"{result.mean(name, 'energy_per_video_joules') or 0:,.0f}"] if has_joules else row)
-    return Table(("", *headings), rows).terminal(collapse_padding=True)
+    return Table(("", *headings), rows)

@@ -34,7 +34,7 @@ def estimate(
     compiled: Annotated[bool, typer.Option("--compiled", help="For compiled blocks.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Predict what a video costs, plain and accelerated, without weights and without a GPU."""
+    """Predict what a video costs, without weights and without a GPU."""
     from galaxydit.eval.cost import estimate as cost
 
     made = cost.estimate(

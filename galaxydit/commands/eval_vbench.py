@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table as RichTable
 from typer.core import TyperGroup
 
 from galaxydit.commands.console import download_bars, say, show, show_json, working
@@ -40,8 +39,9 @@ class ScoreByDefault(TyperGroup):
 
 app = typer.Typer(
     cls=ScoreByDefault,
-    help="Measure a run with VBench: `galaxydit eval vbench RUN` is short for `galaxydit eval vbench score RUN`.",
+    help="Measure a run with VBench. `galaxydit eval vbench RUN` is short for `galaxydit eval vbench score RUN`.",
     no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 
@@ -62,7 +62,7 @@ def score(
     *,
     cluster: RayOptions,
 ) -> None:
-    """Score every video of a run with VBench, and compare each variant with the baseline. Run it again to resume."""
+    """Score the videos of a run with VBench. Each variant is compared with the baseline. Run it again to resume."""
     benchmark = SUITES[suite]
     names = split(dimensions)
     benchmark.select(names)
@@ -106,7 +106,7 @@ def setup(
         Path | None, typer.Option(help="A checkout of facebookresearch/detectron2, for four dimensions.")
     ] = None,
 ) -> None:
-    """Build the environment that a benchmark needs, apart from this one, from pinned packages."""
+    """Build the environment of a benchmark. It is apart from this one, of pinned packages."""
     from galaxydit.eval.vbench.environment import set_up
 
     with working(f"setting up {folder}") as tell:
@@ -120,7 +120,7 @@ def fetch(
     weights: WeightsFolder = None,
     static_filter: Annotated[bool, typer.Option(help="Also what the filter of static videos needs.")] = True,
 ) -> None:
-    """Download the weights of dimensions from the benchmark's own sources, to --weights or else the benchmark's cache.
+    """Download the weights of dimensions. They come from the benchmark's own sources, to --weights or else its cache.
     The same command resumes.
     """
     from galaxydit.eval.published.vbench import RAFT
@@ -140,12 +140,12 @@ def fetch(
 
 
 def dimensions(suite: SuiteOption = "vbench") -> None:
-    """Show what each dimension needs, under which licence, and how far this project has run it."""
-    show(dimension_table(SUITES[suite]))
+    """Show what each dimension needs. Also licences, and how far this project has run it."""
+    show(*dimension_lines(SUITES[suite]))
 
 
 def prompts(environment: EnvironmentFolder, dimensions: Dimensions, suite: SuiteOption = "vbench") -> None:
-    """Print the benchmark's prompts, one a line, for the prompts file of a job."""
+    """Print the prompts of dimensions. One a line, for the prompts file of a job."""
     from galaxydit.eval.vbench.environment import open_environment, read_full_info
 
     benchmark = SUITES[suite]
@@ -163,7 +163,7 @@ def split(given: list[str]) -> list[str]:
     return [name.strip() for names in given for name in names.split(",") if name.strip()]
 
 
-def vbench_table(results: "Results") -> RichTable:
+def vbench_table(results: "Results") -> Table:
     """One row for each dimension and variant: raw score, points, points lost against the baseline, number of videos."""
     rows = []
     names = dict.fromkeys(name for scores in results.variants.values() for name in scores.dimensions)
@@ -176,19 +176,16 @@ def vbench_table(results: "Results") -> RichTable:
                 score, points = f"{dimension.score:.4f}", f"{dimension.points:.2f}"
                 rows.append((name, variant, score, points, lost, interval, str(len(dimension.videos))))
     headings = ("dimension", "variant", "score", "points", "lost", "95 %", "videos")
-    return Table(headings, rows, 2).terminal(show_edge=False)
+    return Table(headings, rows, 2)
 
 
-def dimension_table(suite: Suite) -> RichTable:
-    """A row for each dimension: its needs, videos per prompt, and how far this project has run it."""
-    rows = []
+def dimension_lines(suite: Suite) -> Iterator[str]:
+    """For each dimension its videos per prompt and how far this project has run it, then what it needs."""
     for dimension in suite.dimensions.values():
         files = "; ".join(f"{weights.path.rpartition('/')[2]} ({weights.licence})" for weights in dimension.weights)
         needs = "; ".join(filter(None, (files, *(f"{model} on the hub" for model in dimension.hub), dimension.needs)))
-        samples = str(dimension.filtered or dimension.samples)
-        rows.append((dimension.name, needs or "nothing", samples, dimension.proof))
-    headings = ("dimension", "needs", "videos per prompt", "what was run here")
-    return Table(headings, rows, 2).terminal(show_edge=False)
+        yield f"{dimension.name}: {dimension.filtered or dimension.samples} videos per prompt; {dimension.proof}"
+        yield f"  needs {needs or 'nothing'}"
 
 
 def describe(results: "Results") -> Iterator[str]:

@@ -36,7 +36,7 @@ from galaxydit.commands.options import (
 if TYPE_CHECKING:
     from galaxydit.eval.report.read_run import Run
 
-app = typer.Typer(help="Evaluate many prompts in many variants.", no_args_is_help=True)
+app = typer.Typer(help="Evaluate many prompts in many variants.", no_args_is_help=True, rich_markup_mode=None)
 
 SHOWN_FAILURES = 10
 Verify = Annotated[bool, typer.Option("--verify", help="Compare the SHA-256 of every video, not only its size.")]
@@ -104,7 +104,7 @@ def run(
 
 
 def status(run: RunPath, verify: Verify = False, as_json: AsJson = False) -> None:
-    """Show how far a run is, why units failed, and which videos are damaged."""
+    """Show how far a run is. Failed units and damaged videos have their reasons."""
     from galaxydit.eval.jobs.run_job import load_run
     from galaxydit.pipelines.runs import Record
     from galaxydit.pipelines.runs.progress import render, tally
@@ -151,7 +151,7 @@ def export(
     parquet: Annotated[bool, typer.Option(help="Also write results.parquet; needs pyarrow.")] = True,
     out: Annotated[Path | None, typer.Option(help="Folder of the tables; by default the run's.")] = None,
 ) -> None:
-    """Write the results of a run as tables: one row for each video that was made, or that failed."""
+    """Write the results of a run as tables. One row for each video that was made, or that failed."""
     from galaxydit.eval.report.export import write_csv, write_parquet
     from galaxydit.eval.report.read_run import read_run
 

@@ -18,7 +18,7 @@ def families(
     name: Annotated[str, typer.Argument(help="Show only names that contain this, such as wan or Cosmos.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show each family's transformer, reuse, profiles and features such as LoRA, then models not accepted, and why."""
+    """Show what the plugin offers to each family of transformers. Models not accepted follow, with the reason."""
     with working("loading diffusers"):
         accepted, refused = (_with(name, rows) for rows in (family_rows(), unsupported_rows()))
     if not accepted and not refused:

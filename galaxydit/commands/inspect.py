@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table as RichTable
+from rich.console import Group
 from rich.text import Text
 
 from galaxydit.commands.console import show, show_json, working
@@ -18,7 +18,7 @@ RANKING_UNKNOWN = "the ranking of the proxies on this model"
 
 
 def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
-    """Load a pipeline and show its transformers, where hooks go, its profile, and what is known of speed and PSNR."""
+    """Show what the plugin would do to a pipeline. Hooks, profile, and what is known of speed and PSNR."""
     with working(f"loading {source.model}"):
         from dataclasses import asdict
 
@@ -47,12 +47,11 @@ def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
     show(f"recommended settings: {shown}")
 
 
-def transformer_table(part: "TransformerDescription", pipeline: str) -> RichTable:
+def transformer_table(part: "TransformerDescription", pipeline: str) -> Group:
     """A table of the properties of one transformer of a pipeline, whose class name is `pipeline`."""
     facts = {"class": part.class_name, "family": part.family, "blocks": str(part.blocks), "branches": part.branches}
     facts |= {"proxies": ", ".join(part.proxies), "hooked modules": "\n".join(part.hooked)}
-    title = Text(f"{pipeline}.{part.component}")
-    return Table(("", ""), [*facts.items()], 2).terminal(show_header=False, title=title, title_justify="left")
+    return Group(Text(f"{pipeline}.{part.component}"), Table(("", ""), [*facts.items()], 2))
 
 
 def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[str, list[str]]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table as RichTable
 
 from galaxydit.commands.checks import check_output_file
 from galaxydit.commands.console import say, show, show_json, step_bar, working
@@ -25,8 +24,8 @@ def latency(
     table: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="Only show this JSON.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Time full and reused steps of the plugin and of other methods at the sizes of Wan2.1, with random weights and a
-    fixed list of full steps.
+    """Time full and reused steps with random weights. The plugin and other methods at the sizes of Wan2.1, with a fixed
+    list of full steps.
     """
     if table is not None:
         data = load(table)
@@ -85,8 +84,7 @@ def latency(
         raise typer.Exit(1)
 
 
-def latency_table(rows: Sequence[Mapping[str, Any]]) -> RichTable:
+def latency_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """A table for a terminal of 80 columns from the "rows" of the JSON, medians alone."""
     columns = columns_of(rows, quartiles=False)
-    headings = ["\n".join(heading.split()) for heading in list(columns)[1:]]
-    return Table(("", *headings), [*zip(*columns.values(), strict=True)]).terminal(collapse_padding=True)
+    return Table(("", *list(columns)[1:]), [*zip(*columns.values(), strict=True)])

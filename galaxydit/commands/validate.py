@@ -34,8 +34,8 @@ def validate(
     as_json: options.AsJson = False,
     cluster: options.RayOptions,
 ) -> None:
-    """Compare the plugin with the plain pipeline and with controls on your model: PSNR, SSIM and LPIPS against plain
-    videos, seconds and joules. After an interruption, the same command resumes.
+    """Compare the plugin with plain videos and controls. PSNR, SSIM and LPIPS on your model, seconds and joules. After
+    an interruption, the same command resumes.
     """
     from galaxydit.eval.validate.validation_job import RUNS, validation_job
 

@@ -7,16 +7,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
-from rich.table import Column, Table
 from rich.text import Text
 
 from galaxydit.pipelines.runs.run import Progress
 from galaxydit.pipelines.runs.unit import Record, Unit
+from galaxydit.pipelines.table import Table
 from galaxydit.pipelines.terminal import printable
 
 RATE_OVER = 40  # last done units, over which the rate of a run is taken
@@ -83,15 +82,19 @@ def render(counted: Tally, heading: str = "host") -> Group:
     bar = ProgressBar(total=max(1, counted.total), completed=counted.done + counted.failed, width=40)
     parts: list[RenderableType] = [Padding(bar, expand=False), Text(str(counted))]
     if counted.rows:
-        numbers = [Column(title, justify="right") for title in ("done", "failed", "s/unit")]
-        table = Table(heading, *numbers, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        if any(row.running for row in counted.rows.values()):
-            table.add_column("running", no_wrap=True)
-        for name, row in counted.rows.items():
-            pace = f"{row.seconds / row.done:.1f}" if row.done else ""
-            cells = (name, str(row.done), str(row.failed), pace, row.running)
-            table.add_row(*(Text(printable(cell)) for cell in cells[: len(table.columns)]))
-        parts.append(table)
+        running = [row.running for row in counted.rows.values()]
+        headings = (heading, *["running"] * any(running), "done", "failed", "s/unit")
+        rows = [
+            (
+                name,
+                *[row.running] * any(running),
+                str(row.done),
+                str(row.failed),
+                f"{row.seconds / row.done:.1f}" if row.done else "",
+            )
+            for name, row in counted.rows.items()
+        ]
+        parts.append(Table(headings, rows, 1 + any(running)))
     return Group(*parts)
 
 
@@ -126,13 +129,16 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
 
     def start(self, total: int, done: int, failed: int) -> None:
         self._counted = Tally(total, done, failed)
-        if self._console.is_terminal:
+        self._line(f"start; {self._counted}")
+
+    def _open(self) -> None:
+        """Begin the view with the first unit, because bars of downloads, which come before it, would tear it."""
+        if self._live is None and self._console.is_terminal:
             self._live = Live(get_renderable=self._view, console=self._console, refresh_per_second=1)
             self._live.start()
-        else:
-            self._line(f"start; {self._counted}")
 
     def begin(self, worker: int, unit: Unit) -> None:
+        self._open()
         self._counted.rows.setdefault(str(worker), WorkerRow()).running = unit.name
 
     def finish(self, worker: int, record: Record) -> None:
@@ -154,6 +160,7 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
             self.stop()
             self.stage = stage
             self.start(total, done, 0)
+        self._open()
         self._counted.done = done
         self._counted.times.append(time.monotonic())
         if done >= total:

@@ -1,15 +1,20 @@
 """Every table that a command prints fits a terminal of 80 columns, and no cell is cut."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from io import StringIO
+from logging import WARNING, LogRecord
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.main import get_command
+from typer.testing import CliRunner
 
-from galaxydit.calibration.tables import target_table
+from galaxydit.calibration.tables import ranking_table, target_table
+from galaxydit.cli import app, not_of_extensions
 from galaxydit.commands import calibrate, compare, demo, eval_vbench, inspect, latency
+from galaxydit.commands.console import wrapped
 from galaxydit.description import TransformerDescription
 from galaxydit.eval.compare.equal_compute import AtSpeedup
 from galaxydit.eval.demo import DemoResult
@@ -24,7 +29,9 @@ Expected = Iterable[str]
 
 
 def of_calibrate() -> tuple[list[Any], Expected]:
-    return [calibrate.calibration_table(target_table(load_profile("wan-tiny")))], ["speedup", "4x"]
+    profile = load_profile("wan-tiny")
+    tables = [calibrate.calibration_table(rows(profile)) for rows in (target_table, ranking_table)]
+    return tables, ["speedup", "4x", *(row.proxy for row in profile.evidence.ranking)]
 
 
 def of_compare() -> tuple[list[Any], Expected]:
@@ -106,3 +113,37 @@ def test_a_table_fits_80_columns(tables: Callable[[], tuple[list[Any], Expected]
     assert "…" not in shown
     assert max(map(len, shown.splitlines())) <= 80
     assert not [text for text in expected if text not in shown]
+
+
+def helps(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Names and commands of the command line, groups too."""
+    yield path, group
+    for name, command in getattr(group, "commands", {}).items():
+        yield from helps(command, (*path, name))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_help_cuts_no_word(width: int) -> None:
+    for path, command in helps(get_command(app)):
+        shown = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": str(width)}).output
+        assert "…" not in shown
+        assert "..." not in shown.replace("COMMAND [ARGS]...", ""), shown
+        assert max(map(len, shown.splitlines())) <= width
+        words = {word.strip("[].;") for word in shown.split()}
+        texts = [command.help, *(getattr(option, "help", "") for option in command.params)]
+        assert {word.strip("[].;") for text in texts for word in (text or "").split()} <= words, path
+
+
+def test_lines_break_between_words_in_a_terminal_alone() -> None:
+    line = "  - PSNR against the plain video, mean of the calibration's held-out prompts: 46.3 dB at 1.25x"
+    assert wrapped(line, Console(width=60)) == line
+    shown = wrapped(line, Console(width=60, force_terminal=True)).splitlines()
+    assert " ".join(" ".join(shown).split()) == line.strip()
+    assert max(map(len, shown)) <= 60
+    assert all(part.startswith("    ") for part in shown[1:])
+
+
+@pytest.mark.parametrize("library", ["torchao", "bitsandbytes", "diffusers"])
+def test_kernels_that_torchao_and_bitsandbytes_lack_are_no_message(library: str) -> None:
+    record = LogRecord("x", WARNING, f"/site-packages/{library}/a.py", 1, "Failed to load", None, None)
+    assert not_of_extensions(record) is (library == "diffusers")

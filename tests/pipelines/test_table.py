@@ -2,6 +2,7 @@
 
 from io import StringIO
 
+import pytest
 from rich.console import Console
 
 from galaxydit.pipelines.table import Table, digits, number
@@ -22,7 +23,7 @@ def test_html_is_escaped():
 def test_a_terminal_shows_disturbed_seconds_in_two_lines():
     screen = StringIO()
     table = Table.of([{"name": "a", "speedup": "(2.00x, disturbed)", "page": "x"}], leave_out=("page",))
-    Console(file=screen, width=80).print(table.terminal())
+    Console(file=screen, width=80).print(table)
     lines = [line.strip() for line in screen.getvalue().splitlines()]
     assert any(line.endswith("(2.00x,") for line in lines)
     assert "disturbed)" in lines
@@ -32,3 +33,15 @@ def test_a_terminal_shows_disturbed_seconds_in_two_lines():
 def test_numbers_have_a_dash_for_none_and_three_digits():
     assert (number(None, ".2f"), number(1.234, ".2f")) == ("-", "1.23")
     assert [digits(value) for value in (0.001, 12.345, 1234567)] == ["<0.01", "12.3", "1,234,567"]
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 120])
+def test_a_terminal_of_any_width_shows_whole_words(width: int):
+    row = ("plain at scheduled levels", "(2.00x, disturbed)", "31.52", "-10.25 to +14.75")
+    table = Table(("method", "speedup by seconds", "PSNR, dB", "95 % interval"), [row])
+    screen = StringIO()
+    Console(file=screen, width=width).print(table)
+    shown = screen.getvalue()
+    assert max(map(len, shown.splitlines())) <= width
+    assert set(" ".join(row).split()) <= set(shown.split())
+    assert ("method" in shown) == (width >= 80)  # else a list of values under each method's name

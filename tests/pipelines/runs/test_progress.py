@@ -75,7 +75,7 @@ def test_the_view_has_a_row_for_each_worker_and_fits_80_columns(running: str):
     Console(file=out, width=80).print(render(counted))
     text = out.getvalue()
     assert "1 done, 1 failed, 2 remaining" in text
-    assert text.index("node") < text.index("\n b ")
+    assert text.index("\nnode") < text.index("\nb ")
     assert running in text
 
 
