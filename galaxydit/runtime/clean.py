@@ -37,10 +37,10 @@ def mix_of(scheduler: Any | None, info: StepInfo) -> Mix | None:
 def weights_of_input(scheduler: Any | None, info: StepInfo) -> tuple[float, float] | None:
     """Weights of clean video and white noise in the transformer's input at a step; None where they are unknown."""
     sigmas, table = sigmas_in(scheduler), getattr(scheduler, "alphas_cumprod", None)
-    if hasattr(scheduler, "sigmas_interpol"):  # KDPM2, whose second-order steps have other levels
-        return None
     if sigmas is not None and info.step < len(sigmas):
-        sigma = sigmas[info.step]
+        sigma, between = sigmas[info.step], getattr(scheduler, "sigmas_interpol", None)
+        if between is not None and not getattr(scheduler, "state_in_first_order", True):
+            sigma = values_of(between)[info.step - 1]  # second-order steps of KDPM2
         if _is_flow(scheduler):
             return (1 - sigma, sigma) if max(sigmas) <= 1 + ROUNDING else None
         # Inputs are scaled to unit variance, or kept there by the scheduler.

@@ -135,7 +135,7 @@ def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
 
 
 class Noise(Enum):
-    """Whether a scheduler draws noise in every step; POSSIBLE where only the argument `eta` of its step says so."""
+    """Whether a scheduler draws noise in every step; POSSIBLE if only `eta` or `s_churn` of its step says so."""
 
     NONE, POSSIBLE, DRAWN, UNKNOWN = range(4)
 
@@ -147,7 +147,10 @@ def noise_of(scheduler: Any | None) -> Noise:
     if draws_noise(scheduler):
         return Noise.DRAWN
     step = getattr(scheduler, "step", None)
-    return Noise.POSSIBLE if step is not None and "eta" in inspect.signature(step).parameters else Noise.NONE
+    arguments = () if step is None else inspect.signature(step).parameters
+    # FlowMatchEuler ignores `s_churn`, and FlowMatchHeun adds so little by it that velocities are still reused best.
+    churns = "s_churn" in arguments and not type(scheduler).__name__.startswith("FlowMatch")
+    return Noise.POSSIBLE if "eta" in arguments or churns else Noise.NONE
 
 
 def draws_noise(scheduler: Any | None) -> bool:
