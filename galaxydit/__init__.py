@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from galaxydit.errors import UnknownFamilyWarning as UnknownFamilyWarning
     from galaxydit.eval.cost.estimate import Estimate as Estimate
     from galaxydit.eval.cost.estimate import estimate as estimate
+    from galaxydit.extrapolation import Reuse as Reuse
     from galaxydit.policies.general_schedule import general_schedule as general_schedule
     from galaxydit.policies.online import Online as Online
     from galaxydit.policies.schedule import FixedSteps as FixedSteps
@@ -46,6 +47,7 @@ _NAMES = {
     "config": "GalaxyDiTConfig",
     "errors": "DataWarning FullComputeWarning GalaxyDiTError NoEffectWarning ProfileWarning UnknownFamilyWarning",
     "eval.cost.estimate": "Estimate estimate",
+    "extrapolation": "Reuse",
     "policies.general_schedule": "general_schedule",
     "policies.online": "Online",
     "policies.schedule": "FixedSteps Schedule",

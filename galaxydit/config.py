@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from galaxydit.errors import check_choice, check_number, refusal
-from galaxydit.extrapolation import DAMPING, LARGEST_AHEAD
-from galaxydit.policies.policy import Limits, Policy
+from galaxydit.errors import check_choice, check_count, check_number, refusal
+from galaxydit.extrapolation import DAMPING, LARGEST_AHEAD, Reuse
+from galaxydit.policies.policy import FEW_STEPS, Limits, Policy
 from galaxydit.policies.threshold import Threshold
-from galaxydit.proxies import PROXIES
+from galaxydit.proxies import PROXIES, Proxy
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,12 @@ class GalaxyDiTConfig:
     Attributes:
         policy: chooses the full steps: `Threshold`, `FixedSteps` (ignores the limits), `Online`, `Schedule`,
             `ProxyThreshold`, or any `galaxydit.policies.policy.Policy`.
-        proxy: one of `galaxydit.PROXIES`.
+        proxy: one of `galaxydit.PROXIES`, or a `galaxydit.Proxy`.
         warmup: share of first steps that are always computed, in [0, 1], at least one step (0.2: arXiv 2512.03451).
         keep_last: number of last steps that are always computed, at least 0.
         max_consecutive: cap on reused steps in a row, at least 1, or None; ignored by `Schedule`.
-        reuse: "output" predicts the transformer's output; "residual" what the block stack adds to its input.
+        reuse: "output" predicts the transformer's output; "residual" what the block stack adds to its input; a
+            `galaxydit.Reuse` predicts either in its own way.
         order: 0 repeats the last full step; 1 extrapolates linearly in sigma from the last two.
         slope: share of their slope that order 1 follows, in [0, 1].
         largest_ahead: largest factor of their difference in a prediction, in [0, 10].
@@ -30,16 +31,17 @@ class GalaxyDiTConfig:
         guidance_alignment: one decision for all guidance branches; False, for comparison, decides each by itself.
         per_sample: each sample of a batch decides alone if a proxy is read; False keeps the batch size of all calls, so
             torch.compile does not compile again.
+        few_steps: generations of this many steps or fewer are computed in full, at least 0.
 
     Raises GalaxyDiTError for a value that is not allowed.
     """
 
     policy: Policy = field(default_factory=Threshold)
-    proxy: str = "block_residual"
+    proxy: str | Proxy = "block_residual"
     warmup: float = 0.2
     keep_last: int = 1
     max_consecutive: int | None = 4
-    reuse: str = "output"
+    reuse: str | Reuse = "output"
     order: int = 1
     slope: float = DAMPING
     largest_ahead: float = LARGEST_AHEAD
@@ -47,6 +49,7 @@ class GalaxyDiTConfig:
     correction_share: float | None = None
     guidance_alignment: bool = True
     per_sample: bool = True
+    few_steps: int = FEW_STEPS
 
     def __post_init__(self) -> None:
         asked = ("decide", "reads_proxy", "reuses", "learns_errors")
@@ -60,8 +63,11 @@ class GalaxyDiTConfig:
             elif hasattr(self.policy, "decide"):
                 hint = f"; this policy lacks {', '.join(missing)}"
             raise refusal("policy", self.policy, "a policy", f"pass for example policy=Threshold(0.1){hint}")
-        check_choice("proxy", self.proxy, tuple(PROXIES))
-        check_choice("reuse", self.reuse, ("output", "residual"))
+        if not isinstance(self.proxy, Proxy):
+            check_choice("proxy", self.proxy, tuple(PROXIES))
+        if not isinstance(self.reuse, Reuse):
+            check_choice("reuse", self.reuse, ("output", "residual"))
+        check_count("few_steps", self.few_steps, minimum=0)
         check_choice("order", self.order, (0, 1))
         check_number("slope", self.slope, 0.0, 1.0)
         check_number("largest_ahead", self.largest_ahead, 0.0, LARGEST_AHEAD)
@@ -75,6 +81,16 @@ class GalaxyDiTConfig:
     @property
     def limits(self) -> Limits:
         return Limits(self.warmup, self.keep_last, self.max_consecutive)
+
+    @property
+    def watched(self) -> Proxy:
+        """The proxy that the policy reads."""
+        return self.proxy if isinstance(self.proxy, Proxy) else PROXIES[self.proxy]
+
+    @property
+    def predicts(self) -> str:
+        """What a reused step predicts, "output" or "residual"."""
+        return self.reuse.predicts if isinstance(self.reuse, Reuse) else self.reuse
 
     @property
     def history_length(self) -> int:

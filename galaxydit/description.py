@@ -9,7 +9,7 @@ from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import Family
 from galaxydit.other_caches import refuse_other_caches
-from galaxydit.proxies import proxies_of
+from galaxydit.proxies import Proxy, proxies_of
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.hooks import module_hooks
 from galaxydit.runtime.recognition import blocks_of, family_of, transformers_of
@@ -59,13 +59,13 @@ def refuse_unworkable(component: str, transformer: nn.Module, family: Family, co
             f"{component} is accelerated already; call remove() on its Acceleration, or galaxydit.remove(pipe), first"
         )
     refuse_other_caches(component, transformer)
-    offered = proxies_of(family)
-    if config.proxy not in offered:
+    offered, own = proxies_of(family), isinstance(config.proxy, Proxy)
+    if config.proxy not in offered and not own:
         raise GalaxyDiTError(
             f"proxy={config.proxy!r} is not offered by {family.name}: expected one of {', '.join(sorted(offered))}; "
             "choose one of these"
         )
-    if config.reuse == "residual" and not (family.is_chain and len(blocks_of(transformer, family)) > 1):
+    if config.predicts == "residual" and not (family.is_chain and len(blocks_of(transformer, family)) > 1):
         raise GalaxyDiTError(
             f"reuse='residual' is not offered by {family.name}: expected a chain of at least two blocks that "
             "return one tensor; choose reuse='output'"

@@ -1,19 +1,52 @@
 """Predict the tensor of a reused step from the full steps before it, and correct full steps for errors of reuse."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from torch import Tensor
 
 from galaxydit.torch_compile import beside_the_model
 
+if TYPE_CHECKING:
+    from galaxydit.runtime.call import Call
+
 
 class CachedStep(NamedTuple):
-    """A full step: its index from 0, its noise level, and its tensor."""
+    """A full step: its index from 0, its noise level, its tensor, and what a `Reuse` keeps beside it."""
 
     step: int
     sigma: float
     tensor: Tensor
+    side: Any = None
+    measured: Mapping[str, float] = MappingProxyType({})
+
+
+class Reuse:
+    """What full steps keep and how reused steps are predicted from it, in a subclass of your own
+    (`GalaxyDiTConfig(reuse=...)`); one decision then serves the whole batch. `tensor` is the transformer's output, or
+    with `predicts = "residual"` what its blocks add; `past` are the branch's full steps, oldest first, as many as the
+    order of the configuration plus 1.
+
+    Attributes:
+        predicts: "output", or "residual" of the block stack.
+        proxies: names of proxies that `call.proxies` holds, if the first block ran so far.
+    """
+
+    predicts: Literal["output", "residual"] = "output"
+    proxies: tuple[str, ...] = ()
+
+    def side(self, call: "Call") -> Tensor | None:
+        """A tensor that a full step keeps beside its own, by default none."""
+        return None
+
+    def measure(self, call: "Call", tensor: Tensor, past: Sequence[CachedStep]) -> Mapping[str, float]:
+        """Numbers of a full step for the policy (`Observation.measured`), by default none."""
+        return {}
+
+    def predict(self, call: "Call", past: Sequence[CachedStep]) -> Tensor:
+        """The tensor of a reused step, a new one; by default that of the last full step."""
+        return past[-1].tensor.clone()
 
 
 DAMPING = 0.85
@@ -61,10 +94,10 @@ def predict(
 
     Order 0 is y_newest, order 1 is y_newest + a (y_newest - y_older) with a of `slope_ahead`.
     """
-    _, newest_sigma, newest = history[-1]
+    newest_sigma, newest = history[-1].sigma, history[-1].tensor
     if order == 0 or len(history) < 2:
         return newest.clone()
-    _, older_sigma, older = history[-2]
+    older_sigma, older = history[-2].sigma, history[-2].tensor
     return newest.lerp(older, -slope_ahead(sigma, newest_sigma, older_sigma, slope, largest))
 
 

@@ -17,6 +17,8 @@ class Place(Enum):
 
     LATENT = "transformer input"
     """`(latent, sigma)`: the transformer's `hidden_states`, and the noise level in [0, 1]."""
+    MODULE = "output of a module before the blocks"
+    """`(output,)`: the output of the module at the path `Proxy.part`."""
     BLOCK_INPUT = "first block input"
     """`(hidden, time_embedding)`: the block's input `(batch, tokens, dim)`, and its time embedding or None."""
     PART_INPUT = "input of a part of the first block"
@@ -38,11 +40,12 @@ class Proxy:
     source: str  # published method that used it first
     # must return a new tensor, because CUDA graphs overwrite the model's at the next step
     tensor: Callable[..., Tensor]
-    part: str | None = None  # key in `Family.parts`, for places inside the block
+    part: str | None = None  # key in `Family.parts`, for places inside the block; path below the transformer: MODULE
     offered: Callable[[Family], bool] = lambda family: True  # whether a family that has the part offers the proxy
     differs_by_sample: bool = True  # a proxy that is equal for every video is never chosen
     needs_block_input: bool = False  # `tensor` also gets the first block's input, last
-    distance: str = "l1"  # one of `DISTANCES`
+    # one of `DISTANCES`, or a function from the tensor and that of the step before to a number a row, `(batch,)`
+    distance: str | Callable[[Tensor, Tensor], Tensor] = "l1"
     tensor_name: str = ""  # name of the proxy with the same tensor and the L1 distance
 
     def __post_init__(self) -> None:
@@ -155,6 +158,8 @@ def distance_of(proxy: Proxy, current: Tensor, previous: Tensor, group: Any | No
 
     Over all ranks of the process group `group`.
     """
+    if callable(proxy.distance):
+        return proxy.distance(current, previous)
     if proxy.distance == "l1":
         return relative_l1(current, previous, group)
     now, before = current.flatten(1).float(), previous.flatten(1).float()

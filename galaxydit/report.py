@@ -172,7 +172,7 @@ class Report:
             if isinstance(policy, Threshold) and policy.threshold > 0:
                 axes[1].axhline(policy.threshold, color=REUSED, linestyle="--", label="threshold")
                 axes[1].legend(frameon=False)
-            axes[1].set_ylabel(f"{self.config.proxy}\ndistance since full step")
+            axes[1].set_ylabel(f"{self.config.watched.name}\ndistance since full step")
             axes[1].set_ylim(bottom=0)
         axes[-1].set_xlabel("step")
         axes[-1].set_xlim(-0.6, self.steps - 0.4)

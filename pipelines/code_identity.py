@@ -10,7 +10,7 @@ import galaxydit
 PACKAGE = Path(galaxydit.__file__).parent
 FOLDERS = (
     *("", "policies", "profiles", "runtime", "pipelines", "pipelines/wan_tiny", "calibration"),
-    *("eval/methods", "eval/methods/rules", "eval/metrics"),
+    *("eval/methods", "eval/metrics"),
 )
 
 

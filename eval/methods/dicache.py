@@ -5,19 +5,45 @@ The first block runs at every step as a probe. The relative L1 change of its out
 change of the probe's residual. The first `first` steps are computed.
 """
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from functools import partial
-from operator import attrgetter
 from typing import Any
 
 from diffusers import DiffusionPipeline
+from torch import Tensor
 
+from galaxydit import Reuse
+from galaxydit.eval.methods.accumulation import Accumulation, attached, mean_size, share_of_steps, warm_ups
 from galaxydit.eval.methods.method import Setting, geometric_grid, method
-from galaxydit.eval.methods.rules.decision import AccumulationRule, share_of_steps, warm_ups
-from galaxydit.eval.methods.rules.rule_observer import under_rule
+from galaxydit.extrapolation import CachedStep
 from galaxydit.pipelines.trial import Attached
+from galaxydit.runtime.call import Call
 
-PROBED_CHANGE = attrgetter("change")  # of the first block's output since the previous step, relative L1
+PROBE = "block_residual"
+
+
+class AlignedResidual(Reuse):
+    """Extrapolates the residuals through the last two full steps, in proportion to the change of the probe's."""
+
+    predicts = "residual"
+    proxies = (PROBE,)
+
+    def side(self, call: Call) -> Tensor:
+        return call.proxies[PROBE]
+
+    def predict(self, call: Call, past: Sequence[CachedStep]) -> Tensor:
+        older, newest = past[0], past[-1]
+        if older is newest:
+            return newest.tensor
+        share = alignment(mean_size(call.proxies[PROBE] - older.side), mean_size(newest.side - older.side))
+        return older.tensor + share * (newest.tensor - older.tensor)
+
+
+def alignment(change: float, change_between: float) -> float:
+    """Coefficient in [1, 2] of the extrapolation: the size of the probe's change since the older full step / between
+    the two.
+    """
+    return min(2.0, max(1.0, change / max(change_between, 1e-12)))
 
 
 def settings(steps: int) -> list[Setting]:
@@ -39,5 +65,5 @@ def published_settings(steps: int) -> list[Setting]:
 
 @method("DiCache", "arXiv 2508.17356", settings, published=published_settings)
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    rule = partial(AccumulationRule, setting["threshold"], setting["first"], 0, PROBED_CHANGE)
-    return under_rule(pipe, rule, signal="first_block", joint=False)
+    policy = Accumulation(setting["threshold"], setting["first"])
+    return attached(pipe, policy, proxy="block_output", guidance_alignment=False, reuse=AlignedResidual(), order=1)

@@ -7,23 +7,33 @@ last full step. The first `first` and the last `last` steps are computed.
 """
 
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
+import torch
 from diffusers import DiffusionPipeline
 from torch import Tensor
 
+from galaxydit.eval.methods.accumulation import Accumulation, Difference, attached, share_of_steps, warm_ups
 from galaxydit.eval.methods.method import Setting, geometric_grid, method
-from galaxydit.eval.methods.rules.decision import AccumulationRule, StepObservation, share_of_steps, warm_ups
-from galaxydit.eval.methods.rules.rule_observer import CachedOutput, under_rule
 from galaxydit.pipelines.trial import Attached
+from galaxydit.policies.policy import Observation
+from galaxydit.proxies import EASYCACHE, Place, Proxy
 
 
-def predicted_change(observation: StepObservation) -> float | None:
+def change_size(current: Tensor, previous: Tensor) -> Tensor:
+    """mean |x_t - x_(t-1)| of each row, `(batch,)`."""
+    return (current - previous).abs().flatten(1).mean(1, dtype=torch.float32)
+
+
+LATENT = Proxy("latent_change", Place.LATENT, 0.0, EASYCACHE, lambda latent, sigma: latent, distance=change_size)
+
+
+def predicted_change(observation: Observation) -> float | None:
     """k |x_t - x_(t-1)| / |y|, with mean absolute values; None until two full steps have given k."""
-    if observation.change_size is None or observation.slope is None or observation.output_size is None:
+    measured = observation.measured
+    if observation.distance is None or "rate" not in measured:
         return None
-    return observation.slope * observation.change_size / max(observation.output_size, 1e-12)
+    return measured["rate"] * observation.distance / max(measured["output"], 1e-12)
 
 
 def settings(steps: int) -> list[Setting]:
@@ -35,10 +45,6 @@ def settings(steps: int) -> list[Setting]:
     ]
 
 
-def repeat_difference(latent: Tensor, cached: CachedOutput, branch: str, step: int) -> Tensor:
-    return latent + (cached.output - cached.latent)
-
-
 def published_settings(steps: int) -> list[Setting]:
     """The authors' setting for Wan2.1: threshold 0.05, the first 10 of 50 steps and the last one full."""
     return [{"threshold": 0.05, "first": share_of_steps(steps, 0.2), "last": 1}]
@@ -46,5 +52,5 @@ def published_settings(steps: int) -> list[Setting]:
 
 @method("EasyCache", "arXiv 2507.02860", settings, published=published_settings)
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    rule = partial(AccumulationRule, setting["threshold"], setting["first"], setting["last"], predicted_change)
-    return under_rule(pipe, rule, signal="latent", predict=repeat_difference)
+    policy = Accumulation(setting["threshold"], setting["first"], setting["last"], predicted_change)
+    return attached(pipe, policy, proxy=LATENT, reuse=Difference(measures=True))

@@ -19,37 +19,55 @@ A setting holds the number of full steps `full_steps`, and whether phi (`adjust`
 of a table (`Pairs`) holds the values of step t for the earlier steps t - 1, t - 2 and so on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from diffusers import DiffusionPipeline
 from torch import Tensor
 
+from galaxydit import FixedSteps
 from galaxydit.errors import check_count
+from galaxydit.eval.methods.accumulation import Difference, attached
 from galaxydit.eval.methods.method import Setting, method
-from galaxydit.eval.methods.rules.decision import ScheduleRule, StepObservation
-from galaxydit.eval.methods.rules.rule_observer import CachedOutput, under_rule
 from galaxydit.eval.methods.trajectory import Pairs, RecordedSteps, at, check_calibrated, guide, over_pairs, record_each
 from galaxydit.eval.methods.uniform_skip import full_step_counts
+from galaxydit.extrapolation import CachedStep
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import Attached
+from galaxydit.policies.policy import Decision, Observation
 from galaxydit.proxies import relative_l1
+from galaxydit.runtime.call import Call
 
 PUBLISHED_SPEEDUP = 2.17  # on Wan2.1-1.3B; 22.09 dB with the schedule alone, 22.94 with phi, 23.77 with phi and K
 
 
-class OfflineSchedule(ScheduleRule):
-    """Computes the steps that are their own entry in `sources`; refuses another number of steps."""
+@dataclass(frozen=True)
+class OfflineSchedule(FixedSteps):
+    """Computes `steps`; refuses a generation of another number of steps than `calibrated`."""
 
-    def __init__(self, sources: Sequence[int]) -> None:
-        super().__init__(set(sources))
-        self.steps = len(sources)
+    calibrated: int = 0
 
-    def decide(self, observation: StepObservation) -> bool:
-        check_calibrated(observation.steps, self.steps)
+    def decide(self, observation: Observation, state: None = None) -> tuple[Decision, None]:
+        check_calibrated(observation.steps, self.calibrated)
         return super().decide(observation)
+
+
+class Rectified(Difference):
+    """The difference of the last full step times 1 + K, and the prediction times phi, by branch and step."""
+
+    def __init__(self, sources: Sequence[int], factors: Mapping[str, Pairs], scales: Pairs | None) -> None:
+        super().__init__()
+        self.sources, self.factors, self.scales = sources, factors, scales
+
+    def predict(self, call: Call, past: Sequence[CachedStep]) -> Tensor:
+        step, source = call.info.step, self.sources[call.info.step]
+        factor = at(self.factors[call.branch], source, step) if self.factors else 0.0
+        scale = at(self.scales, source, step) if self.scales else 1.0
+        change = past[-1].tensor - past[-1].side
+        return (1.0 if scale is None else scale) * (call.latent + (1 + (factor or 0.0)) * change)
 
 
 def sources_under(errors: Pairs, threshold: float) -> list[int]:
@@ -130,14 +148,9 @@ def slope_through_origin(pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
 
 @method("ERTACache", "arXiv 2508.21091", settings, published=published_settings, calibrate=calibrate)
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    errors, factors = calibration["errors"], calibration["factors"]
-    scales = calibration["scales"][int(setting["rectify"])]
     check_count("full_steps", setting["full_steps"], 1)
-    sources = sources_for(errors, setting["full_steps"])
-
-    def predict(latent: Tensor, cached: CachedOutput, branch: str, step: int) -> Tensor:
-        factor = at(factors[branch], sources[step], step) if setting["rectify"] else 0.0
-        scale = at(scales, sources[step], step) if setting["adjust"] else 1.0
-        return (1.0 if scale is None else scale) * (latent + (1 + (factor or 0.0)) * (cached.output - cached.latent))
-
-    return under_rule(pipe, lambda: OfflineSchedule(sources), predict=predict)
+    sources = sources_for(calibration["errors"], setting["full_steps"])
+    factors = calibration["factors"] if setting["rectify"] else {}
+    scales = calibration["scales"][int(setting["rectify"])] if setting["adjust"] else None
+    schedule = OfflineSchedule(tuple(sources), len(sources))
+    return attached(pipe, schedule, reuse=Rectified(sources, factors, scales))

@@ -22,10 +22,9 @@ from diffusers import DiffusionPipeline
 from diffusers.hooks.hooks import BaseState, HookRegistry, ModelHook, StateManager
 from torch import Tensor, nn
 
+from galaxydit.eval.methods.accumulation import check_branches, share_of_steps, warm_ups
 from galaxydit.eval.methods.caches import bytes_in, restored
 from galaxydit.eval.methods.method import Setting, method
-from galaxydit.eval.methods.rules.decision import share_of_steps, warm_ups
-from galaxydit.eval.methods.rules.rule_observer import check_branches
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import Attached

@@ -3,7 +3,8 @@
 One decision for both branches, from the error that reuse causes in the guided prediction and from how it propagates to
 the final latent. Written from the repository, because the paper was not available.
 
-A polynomial of the projected time embedding's change since the last full step estimates each branch's error r. With
+A polynomial of the projected time embedding's change since the last full step estimates each branch's error r. The
+change depends on the two steps alone, so it is measured beforehand. With
 guidance scale s and the correlation rho of the branches' errors, the error e of the guided prediction is
 
     e^2 = (1 - s)^2 r_u^2 + s^2 r_c^2 + 2 s (1 - s) rho r_u r_c
@@ -28,15 +29,16 @@ import torch
 from diffusers import DiffusionPipeline
 from scipy.optimize import curve_fit
 
+from galaxydit import FixedSteps
 from galaxydit.calibration.recording import round_digits
+from galaxydit.eval.methods.accumulation import attached, share_of_steps, warm_ups
 from galaxydit.eval.methods.method import Setting, geometric_grid, method
-from galaxydit.eval.methods.rules.decision import ScheduleRule, StepObservation, share_of_steps, warm_ups
-from galaxydit.eval.methods.rules.rule_observer import under_rule
 from galaxydit.eval.methods.teacache import fit_polynomial
 from galaxydit.eval.methods.trajectory import Pairs, RecordedSteps, at, check_calibrated, over_pairs, record_each
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import Attached
+from galaxydit.policies.policy import Decision, Observation, Reason
 from galaxydit.proxies import relative_l1, relative_l2
 
 LINEAR_DECAY = (1.0, 1.0, 0.0)
@@ -59,33 +61,36 @@ def sensitivities(steps: int, law: Sequence[float]) -> list[float]:
     return [value / mean for value in raw]
 
 
-@dataclass
-class RiskRule:
+@dataclass(frozen=True)
+class RiskLimit:
     """Reuse while the sum of the risks w e since the last full step is at most `threshold`.
 
-    coefficients: of the polynomial, highest degree first; rho: table by pairs of steps; weights: w of each step.
+    coefficients: of the polynomial, highest degree first; changes, rho: tables by pairs of steps; weights: w of each
+    step. The state is the last full step and the sum.
     """
 
     threshold: float
     first: int
     coefficients: Sequence[float]
+    changes: Pairs
     rho: Pairs
     weights: Sequence[float]
-    last_full: int = 0
-    accumulated: float = 0.0
+    reads_proxy = False
+    reuses = True
+    learns_errors = False
 
-    def decide(self, observation: StepObservation) -> bool:
+    def decide(
+        self, observation: Observation, state: tuple[int, float] | None = None
+    ) -> tuple[Decision, tuple[int, float]]:
         check_calibrated(observation.steps, len(self.rho))
-        step, change = observation.step, observation.change_since_full
-        rho = at(self.rho, self.last_full, step)
-        if change is not None and step >= self.first and rho is not None:
+        step, (last_full, accumulated) = observation.step, state or (0, 0.0)
+        change, rho = at(self.changes, last_full, step), at(self.rho, last_full, step)
+        if change is not None and rho is not None and step >= self.first and observation.has_history:
             error = max(0.0, float(np.polyval(self.coefficients, change)))
-            risk = guided_error(error, error, observation.guidance_scale, rho) * self.weights[step]
-            if 0 < self.threshold >= self.accumulated + risk:
-                self.accumulated += risk
-                return True
-        self.accumulated, self.last_full = 0.0, step
-        return False
+            accumulated += guided_error(error, error, observation.guidance_scale, rho) * self.weights[step]
+            if 0 < self.threshold >= accumulated:
+                return Decision(True, Reason.CUSTOM), (last_full, accumulated)
+        return Decision(False, Reason.CUSTOM), (step, 0.0)
 
 
 def settings(steps: int) -> list[Setting]:
@@ -106,19 +111,20 @@ def published_settings(steps: int) -> list[Setting]:
 def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, Any]:
-    """The `coefficients` of the error polynomial, highest degree first, the table `rho`, and the `law`."""
+    """The `coefficients` of the error polynomial, highest degree first, the tables `changes` and `rho`, the `law`."""
     recordings = record_each(pipe, prompts, generation, seed)
-    steps = recordings[0].steps
+    steps, projections = recordings[0].steps, recordings[0].time_projections
+    table = over_pairs(steps, lambda earlier, step: float(relative_l1(projections[step], projections[earlier])))
     changes, errors = [], []
     for recording in recordings:
         for step in range(1, steps):
             for earlier in range(max(0, step - FITTED_GAPS), step):
-                change = float(relative_l1(recording.time_projections[step], recording.time_projections[earlier]))
                 for outputs in recording.outputs.values():
-                    changes.append(change)
+                    changes.append(at(table, earlier, step) or 0.0)
                     errors.append(float(relative_l1(outputs[earlier], outputs[step])))
     return {
         "coefficients": fit_polynomial(changes, errors),
+        "changes": table,
         "rho": over_pairs(steps, partial(branch_correlation, recordings)),
         "law": fit_law(steps, _propagation(pipe, prompts, generation, seed, recordings)),
     }
@@ -153,9 +159,9 @@ def _propagation(
     ratios = {}
     for step in range(begin, steps, max(1, (steps - begin) // PERTURBED_STEPS)):
         gains = []
-        only_this = partial(ScheduleRule, set(range(steps)) - {step})
+        only_this = FixedSteps(tuple({*range(steps)} - {step}))
         for index, recording in enumerate(plain[:PERTURBED_PROMPTS]):
-            with under_rule(pipe, only_this, predict=lambda latent, cached, *_: cached.output):
+            with attached(pipe, only_this, reuse="output"):
                 final = generate(pipe, prompts[index], generation, seed + index).latents
             caused = float(relative_l2(recording.guided(step), recording.guided(step - 1)))
             gains.append(float(relative_l2(recording.final, final)) / max(caused, 1e-12))
@@ -174,7 +180,7 @@ def fit_law(steps: int, ratios: dict[int, float]) -> list[float]:
 
 @method("RA-CFGCache", "arXiv 2609.36433", settings, published=published_settings, calibrate=calibrate)
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    coefficients, rho = calibration["coefficients"], calibration["rho"]
-    weights = sensitivities(len(rho), calibration["law"] if setting["propagation"] == "fitted" else LINEAR_DECAY)
-    new_rule = partial(RiskRule, setting["threshold"], setting["first"], coefficients, rho, weights)
-    return under_rule(pipe, new_rule, signal="time_projection")
+    measured = {name: calibration[name] for name in ("coefficients", "changes", "rho")}
+    law = calibration["law"] if setting["propagation"] == "fitted" else LINEAR_DECAY
+    weights = sensitivities(len(measured["rho"]), law)
+    return attached(pipe, RiskLimit(setting["threshold"], setting["first"], **measured, weights=weights))

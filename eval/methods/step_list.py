@@ -6,17 +6,31 @@ compare with measured ones only at the same flow shift and guidance scale.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 from diffusers import DiffusionPipeline
 
+from galaxydit import FixedSteps
 from galaxydit.calibration.published import load_published
+from galaxydit.eval.methods.accumulation import CONDITIONAL, attached
 from galaxydit.eval.methods.method import Setting, method
-from galaxydit.eval.methods.rules.decision import ScheduleRule
-from galaxydit.eval.methods.rules.rule_observer import under_rule
 from galaxydit.pipelines.trial import Attached
+from galaxydit.policies.policy import Decision, Observation, Reason
 
 LISTED_STEPS = 50
+
+
+@dataclass(frozen=True)
+class ListedSteps(FixedSteps):
+    """Computes `steps`, and in the conditional branch also `conditional_only`, if each branch decides alone."""
+
+    conditional_only: tuple[int, ...] = ()
+
+    def decide(self, observation: Observation, state: None = None) -> tuple[Decision, None]:
+        if observation.branch == CONDITIONAL and observation.step in self.conditional_only:
+            return Decision(False, Reason.SCHEDULE), None
+        return super().decide(observation)
 
 
 def settings(steps: int) -> list[Setting]:
@@ -37,5 +51,5 @@ def settings(steps: int) -> list[Setting]:
 
 @method("step list", "control", settings, tuned=False)
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    full, more = setting["full"], setting.get("conditional_only", ())
-    return under_rule(pipe, lambda: ScheduleRule([*full, *more], unconditional=full), joint=not more)
+    more = tuple(setting.get("conditional_only", ()))
+    return attached(pipe, ListedSteps(tuple(setting["full"]), more), guidance_alignment=not more)

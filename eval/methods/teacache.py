@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from diffusers import DiffusionPipeline
 
+from galaxydit.eval.methods.accumulation import CONDITIONAL, Accumulation, attached, share_of_steps
 from galaxydit.eval.methods.method import Setting, geometric_grid, method
-from galaxydit.eval.methods.rules.decision import CONDITIONAL, AccumulationRule, StepObservation, share_of_steps
-from galaxydit.eval.methods.rules.rule_observer import under_rule
-from galaxydit.eval.methods.trajectory import record_each
+from galaxydit.eval.methods.trajectory import EMBEDDER, record_each
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import Attached
-from galaxydit.proxies import relative_l1
+from galaxydit.policies.policy import Observation
+from galaxydit.proxies import PROXIES, TEACACHE, Place, Proxy, relative_l1
 
 DEGREE = 4
 WAN = "Wan2.1-T2V-1.3B"
@@ -40,13 +40,23 @@ PUBLISHED_THRESHOLDS = {
 }
 
 
-def new_rule(threshold: float, coefficients: Sequence[float], first: int, last: int) -> AccumulationRule:
-    """The rule that sums the polynomial's estimates; `coefficients` are from the highest degree down."""
+SIGNALS = {
+    "time_embedding": Proxy(
+        "time_embedding_before_projection",
+        Place.MODULE,
+        0.0,
+        TEACACHE,
+        lambda output: output[0].clone(),
+        part=EMBEDDER,
+        differs_by_sample=False,
+    ),
+    "time_projection": PROXIES["time_embedding"],  # Wan's blocks receive the projected time embedding
+}
 
-    def estimate(observation: StepObservation) -> float | None:
-        return None if observation.change is None else float(np.polyval(coefficients, observation.change))
 
-    return AccumulationRule(threshold, first, last, estimate)
+def estimate(coefficients: Sequence[float], observation: Observation) -> float | None:
+    """The polynomial's estimate of the output's change; `coefficients` are from the highest degree down."""
+    return None if observation.distance is None else float(np.polyval(coefficients, observation.distance))
 
 
 def fit_polynomial(changes: Sequence[float], output_changes: Sequence[float]) -> list[float]:
@@ -98,5 +108,6 @@ def calibrate(
 @method("TeaCache", "arXiv 2411.19108", settings, published=published_settings, calibrate=calibrate)
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
     coefficients = (WAN_POLYNOMIALS if setting.get("polynomial") == WAN else calibration)[setting["signal"]]
-    rule = partial(new_rule, setting["threshold"], coefficients, setting["first"], setting["last"])
-    return under_rule(pipe, rule, signal=setting["signal"], joint=False)
+    cost = partial(estimate, coefficients)
+    policy = Accumulation(setting["threshold"], setting["first"], setting["last"], cost)
+    return attached(pipe, policy, proxy=SIGNALS[setting["signal"]], guidance_alignment=False)

@@ -10,12 +10,12 @@ from diffusers import DiffusionPipeline
 from torch import Tensor
 
 from galaxydit.errors import refusal
-from galaxydit.eval.methods.rules.decision import CONDITIONAL, UNCONDITIONAL
-from galaxydit.eval.methods.rules.rule_observer import EMBEDDER, check_branches
+from galaxydit.eval.methods.accumulation import CONDITIONAL, UNCONDITIONAL, check_branches
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.runtime.guidance import guidance_of
 
+EMBEDDER = "condition_embedder"
 LONGEST_GAP = 16  # steps; an older full step is not reused
 
 Pairs = list[list[float]]

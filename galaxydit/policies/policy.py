@@ -6,6 +6,7 @@ is a cheap tensor whose change from step to step, its distance, shows how much t
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol
@@ -90,6 +91,9 @@ class Observation:
         limits: the configuration's warm-up, number of last steps and cap on steps reused in a row; `forced` applies
             them.
         consecutive: number of steps reused in a row before this one.
+        branch, guidance_scale: the guidance branch of the call that is decided, the first one of a joint decision; 1
+            without guidance.
+        measured: the numbers that `Reuse.measure` returned at this branch's last full step.
     """
 
     step: int
@@ -101,6 +105,9 @@ class Observation:
     first: int = 0
     limits: Limits = field(default_factory=Limits)
     consecutive: int = 0
+    branch: str = ""
+    guidance_scale: float = 1.0
+    measured: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def warmup_steps(self) -> int:

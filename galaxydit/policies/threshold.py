@@ -36,14 +36,18 @@ class Threshold:
     def reuses(self) -> bool:
         return self.threshold > 0
 
+    def change(self, observation: Observation) -> float | None:
+        """The change that is summed, by default the proxy distance; None computes the step. For subclasses."""
+        return observation.known_distance
+
     def decide(self, observation: Observation, state: float | None = None) -> tuple[Decision, float]:
         """Compute steps that the limits force, steps above the threshold, and steps without a finite distance.
 
-        Returns the decision and the `state` for the next step: the proxy distance summed since the last full step.
-        `state` is None at the first step.
+        Returns the decision and the `state` for the next step: the changes summed since the last full step. `state` is
+        None at the first step.
         """
         forced = Reason.ZERO_THRESHOLD if self.threshold == 0 else observation.forced
-        distance = observation.known_distance
+        distance = self.change(observation)
         accumulated = math.inf if distance is None else (state or 0.0) + distance
         if forced is None and accumulated < self.threshold:
             return Decision(True, Reason.BELOW_THRESHOLD, accumulated), accumulated

@@ -31,6 +31,7 @@ class Call:
         is_bypassed, may_correct: neither reused nor stored; every rank that shares the weights corrects.
         blocks_run, skips_stack: number of blocks that ran, with shares; whether the remaining blocks do not run.
         is_repeated: a full step runs again around the predicted residual, unseen by observers.
+        proxies: tensors of this call that `galaxydit.Reuse` reads, by name of the proxy.
         before, residual: input of the first block `(batch, tokens, dim)` and what the blocks added (residual reuse).
         block_input, first_output: for proxies read later in the first block; for the computed samples of a mixed batch.
         parts: in a mixed batch, a call of the computed samples and a call of the reused samples.
@@ -57,6 +58,7 @@ class Call:
     blocks_run: float = 0.0
     skips_stack: bool = False
     is_repeated: bool = False
+    proxies: dict[str, Tensor] = field(default_factory=dict)
     before: Tensor | None = None
     block_input: Tensor | None = None
     residual: Tensor | None = None

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from galaxydit.context_parallel import agree_before, shares_weights, token_group
 from galaxydit.families import Family
-from galaxydit.policies.policy import FEW_STEPS, Decision
+from galaxydit.policies.policy import Decision
 from galaxydit.proxies import Place
 from galaxydit.runtime.call import Call, LeaveForward
 from galaxydit.runtime.correction_weights import correction_weights
@@ -29,10 +29,7 @@ from galaxydit.torch_compile import around_the_model, beside_the_model
 
 class Engine:
     """Runs the calls of one transformer; all state between calls is in the session's generation. A subclass may
-    override `consider` and `_make_reuse`; pass it to `galaxydit.acceleration.Acceleration` as `engine`."""
-
-    few_steps = FEW_STEPS
-    """Generations of this many steps or fewer are computed in full, without policy and cache."""
+    override its methods; pass it to `galaxydit.acceleration.Acceleration` as `engine`."""
 
     def __init__(
         self, transformer: nn.Module, component: str, family: Family, session: Session, observer: Observer | None = None
@@ -44,16 +41,14 @@ class Engine:
         self.samples = Samples(
             transformer, family, self.config, session.source.pipe, confirm, whole_batches=whole_batches
         )
-        self._policy_proxy = self.config.proxy if self.config.policy.reads_proxy else None
+        self._policy_proxy = self.config.watched if self.config.policy.reads_proxy else None
         parts = (self.observer, self.reuse, self.samples)
-        self.stack = Stack(
-            transformer, family, session, *parts, policy_proxy=self._policy_proxy, consider=self.consider
-        )
+        self.stack = Stack(transformer, family, session, *parts, policy_proxy=self._policy_proxy)
         self._output_kinds: dict[bool, type] = {}  # by the argument `return_dict` of the call
         self._inputs = list(inspect.signature(type(transformer).forward).parameters)[1:]
 
     def _make_reuse(self) -> OutputReuse:
-        kind = OutputReuse if self.config.reuse == "output" else ResidualReuse
+        kind = OutputReuse if self.config.predicts == "output" else ResidualReuse
         return kind(self.transformer, self.session)
 
     def end_generation(self) -> None:
@@ -122,7 +117,7 @@ class Engine:
             generation, trajectory, self.component, state, branch, scope, identity.info, inputs["hidden_states"]
         )
         call.is_guided = says_guided(self.session.source.pipe)
-        if reason := why_computed(call, self.session, self.few_steps):
+        if reason := why_computed(call, self.session):
             call.is_bypassed, call.decisions, call.has_history = True, (Decision(False, reason),), (False,)
             return call
         call.decisions = state.decisions.get(scope, ())
@@ -144,9 +139,7 @@ class Engine:
 
     @beside_the_model
     def consider(self, call: Call) -> None:
-        """Set `call.decisions` if the policy reads no proxy. Called before the forward pass, and after each proxy and
-        module output that the observer receives, so that a subclass can decide by these tensors.
-        """
+        """Decide a call before its forward pass if the policy reads no proxy."""
         if not call.decisions and self._policy_proxy is None:
             self.samples.decide(call)
 
@@ -189,7 +182,7 @@ class Engine:
     def _record(self, call: Call) -> None:
         if not call.decisions and self._policy_proxy is not None:
             self.session.warn_and_note(
-                f"proxy {self._policy_proxy!r} was not read in a call, so it was computed in full"
+                f"proxy {self._policy_proxy.name!r} was not read in a call, so it was computed in full"
             )
         for sample, is_reused in zip(call.samples, call.reused, strict=False):
             if is_reused:

@@ -12,13 +12,13 @@ BROKEN = (
 )
 
 
-def why_computed(call: Call, session: Session, few_steps: int) -> Reason | None:
+def why_computed(call: Call, session: Session) -> Reason | None:
     """Why a call is computed whatever the policy decides, with a warning; None if it may be reused."""
     generation, info, config = call.generation, call.info, session.config
-    if info.steps <= few_steps:
+    if info.steps <= config.few_steps:
         session.warn_and_note(
             f"{info.steps} steps are too few to reuse any (neighbouring steps differ too much at "
-            f"{few_steps} or fewer), so all are computed"
+            f"{config.few_steps} or fewer), so all are computed"
         )
         return Reason.FEW_STEPS
     generation.is_broken = generation.is_broken or len(generation.breaks) > MOST_BREAKS

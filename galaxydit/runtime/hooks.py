@@ -11,6 +11,7 @@ from torch import nn
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.other_caches import forward_of_another, refuse_other_caches
+from galaxydit.proxies import Place
 from galaxydit.runtime.energy_window import EnergyWindow
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.recognition import blocks_of, unwrap_compiled
@@ -128,7 +129,9 @@ def module_hooks(engine: Engine) -> Iterator[tuple[str, PlacedHook]]:
     paths = [f"{name}.{index}" for name in family.stacks for index in range(len(getattr(engine.transformer, name)))]
     for index in stack.hooked_blocks:
         yield paths[index], PlacedHook(stack.run_block, index)
-    for part in dict.fromkeys(proxy.part for proxy in stack.watched_proxies if proxy.part is not None):
-        yield f"{paths[0]}.{family.parts[part]}", PlacedHook(stack.run_part, part)
-    for path in engine.observer.modules:
+    parts = dict.fromkeys((proxy.part, proxy.place is Place.MODULE) for proxy in stack.watched_proxies if proxy.part)
+    for part, is_path in parts:
+        if not is_path:
+            yield f"{paths[0]}.{family.parts[part]}", PlacedHook(stack.run_part, part)
+    for path in dict.fromkeys([*engine.observer.modules, *(part for part, is_path in parts if is_path)]):
         yield path, PlacedHook(stack.run_module, path)

@@ -13,7 +13,7 @@ from galaxydit.config import GalaxyDiTConfig
 from galaxydit.context_parallel import agree, token_group
 from galaxydit.families import CONCATENATED, FAMILIES, Family
 from galaxydit.policies.policy import Controller, Observation
-from galaxydit.proxies import PROXIES, distance_of
+from galaxydit.proxies import distance_of
 from galaxydit.runtime.call import Call, LeaveForward
 from galaxydit.runtime.guidance import may_be_guided
 from galaxydit.runtime.rows import are_divisible, join_rows, rows_of, sample_count, take_inputs, take_rows
@@ -35,10 +35,11 @@ class Samples:
         whole_batches: bool,
     ) -> None:
         self._transformer, self._family, self._config, self._pipe = transformer, family, config, pipe
-        self._proxy, self._confirm = PROXIES[config.proxy], confirm
+        self._proxy, self._confirm = config.watched, confirm
         # Of an unknown family it is not known which rows are branches of one sample.
         is_known = family.class_name in FAMILIES
-        self._by_sample = config.per_sample and config.policy.reads_proxy and is_known and not whole_batches
+        decides_each = config.per_sample and config.policy.reads_proxy and isinstance(config.reuse, str)
+        self._by_sample = decides_each and is_known and not whole_batches
 
     def divide(self, call: Call, inputs: Mapping[str, Any]) -> bool:
         """Set `samples`, `conditional_half` and `is_divisible` of a call, and return the last. Decisions made for
@@ -72,7 +73,7 @@ class Samples:
         call.distances, errors = _read(distances, due)
         decisions = []
         for sample, distance in zip(call.samples, call.distances or (None,) * len(call.samples), strict=True):
-            key = (call.scope, sample)
+            key, own = (call.scope, sample), state.history.get((call.branch, sample))
             if key not in state.controllers:
                 state.controllers[key] = Controller(self._config.policy, self._config.limits)
             observation = Observation(
@@ -83,6 +84,9 @@ class Samples:
                 sigmas=generation.sigmas,
                 error=max((error for (_, other), error in errors.items() if other == sample), default=None),
                 first=generation.first,
+                branch=call.branch,
+                guidance_scale=call.trajectory.guidance_scale,
+                measured=own[-1].measured if own else {},
             )
             decisions.append(state.controllers[key].decide(observation))
         agreed = tuple(decisions)

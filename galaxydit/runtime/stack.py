@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from galaxydit.extrapolation import Reuse
 from galaxydit.families import Family
 from galaxydit.proxies import PROXIES, Place, Proxy
 from galaxydit.runtime.call import Call, LeaveForward
@@ -20,8 +21,7 @@ from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
 class Stack:
-    """Runs the hooked modules of one transformer, and reads proxies and module outputs there. `consider` is called
-    after each tensor that the observer receives, and may decide the call.
+    """Runs the hooked modules of one transformer, and reads proxies and module outputs there.
 
     Attributes:
         call, blocks: the transformer call under way in this thread, None between calls; number of blocks.
@@ -37,14 +37,16 @@ class Stack:
         reuse: OutputReuse,
         samples: Samples,
         *,
-        policy_proxy: str | None,
-        consider: Callable[[Call], None],
+        policy_proxy: Proxy | None,
     ) -> None:
         self._family, self._session, self._observer = family, session, observer
-        self._reuse, self._samples, self._consider = reuse, samples, consider
+        self._reuse, self._samples = reuse, samples
         self._policy_proxy = policy_proxy
         self.blocks = len(blocks_of(transformer, family))
-        self.watched_proxies = [PROXIES[name] for name in PROXIES if name in {*observer.proxies, policy_proxy}]
+        self._kept = session.config.reuse.proxies if isinstance(session.config.reuse, Reuse) else ()
+        self.watched_proxies = [proxy for name, proxy in PROXIES.items() if name in {*observer.proxies, *self._kept}]
+        if policy_proxy is not None and policy_proxy not in self.watched_proxies:
+            self.watched_proxies.append(policy_proxy)
         reads_inside = any(proxy.place is not Place.LATENT for proxy in self.watched_proxies)
         self.hooked_blocks = range(self.blocks if reuse.runs_forward else int(reads_inside))
         self._thread = threading.local()
@@ -69,40 +71,38 @@ class Stack:
     @beside_the_model
     def _read(self, call: Call, proxy: Proxy, tensors: tuple[Any, ...]) -> None:
         # The proxy of the policy is read once in each step, in the branch that is called first.
-        drives = not call.decisions and proxy.name == self._policy_proxy
-        is_observed = proxy.name in self._observer.proxies
-        if not drives and not is_observed:
+        drives = not call.decisions and proxy is self._policy_proxy
+        is_observed, is_kept = proxy.name in self._observer.proxies, proxy.name in self._kept
+        if not drives and not is_observed and not is_kept:
             return
         needed = (*tensors, call.block_input) if proxy.needs_block_input else tensors
         current = proxy.tensor(*needed).detach()
+        if is_kept:
+            call.proxies[proxy.name] = current
         if is_observed:
             self._observer.on_proxy(call, proxy.name, current)
-            self._consider(call)
         if drives:
             self._samples.decide(call, current)
         if call.is_reused and not call.skips_stack:
             call.blocks_run = proxy.cost
             if proxy.place is not Place.LATENT:
                 call.skips_stack = True
-                raise LeaveForward
+                if proxy.place is not Place.MODULE or not self._reuse.runs_forward:
+                    raise LeaveForward
 
     @around_the_model
     def run_module(self, path: str, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The output of a module outside the blocks, which the observer receives. May raise LeaveForward."""
+        """The output of a module outside the blocks; reads the proxies there. May raise LeaveForward."""
         output = forward(*args, **kwargs)
-        self._read_module(path, output)
+        if self.call is not None and not self.call.is_repeated:
+            self._show_module(self.call, path, output)
+            self.read(Place.MODULE, output, part=path)
         return output
 
     @beside_the_model
-    def _read_module(self, path: str, output: Any) -> None:
-        call = self.call
-        if call is not None and not call.is_repeated:
+    def _show_module(self, call: Call, path: str, output: Any) -> None:
+        if path in self._observer.modules:
             self._observer.on_module(call, path, output)
-            self._consider(call)
-            if call.is_reused and not call.skips_stack:
-                call.skips_stack = True
-                if not self._reuse.runs_forward:
-                    raise LeaveForward
 
     @around_the_model
     def run_part(self, part: str, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

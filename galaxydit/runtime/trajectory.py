@@ -90,8 +90,8 @@ class TransformerState:
         self.proxies.pop(scope, None)
 
     def bytes_held(self) -> int:
-        tensors = [tensor for steps in self.history.values() for *_, tensor in steps] + list(self.proxies.values())
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        kept = [tensor for steps in self.history.values() for step in steps for tensor in (step.tensor, step.side)]
+        return sum(tensor.nbytes for tensor in (*kept, *self.proxies.values()) if tensor is not None)
 
 
 @dataclass(eq=False)

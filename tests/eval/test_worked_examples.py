@@ -43,7 +43,7 @@ def test_the_method_is_compared(tiny_wan_pipeline, tiny_wan_folder, tmp_path, mo
     example("Adding a method")
     declared = method_module.METHODS["every other step"]
     assert [setting["first"] for setting in declared.settings(50)] == [25, 10, 1]
-    variants = (PLAIN, Variant("mine", declared.slug, {"first": 2}))
+    variants = (PLAIN, Variant("mine", declared.slug, {"first": 2, "steps": 10}))
     sizes = {"height": 32, "width": 32, "frames": 5, "guidance": 3.0, "steps": 10, "dtype": "float32"}
     job = Job(model=str(tiny_wan_folder), prompts=("a red ball",), metrics=("psnr",), variants=variants, **sizes)
     assert run_job(job, open_run(tmp_path / "run", job)).failed == 0

@@ -34,6 +34,17 @@ def registries_as_they_were() -> Iterator[None]:
         registry.update(before)  # type: ignore[arg-type]
 
 
+class Prompted:
+    """The tiny pipeline, called with a prompt alone."""
+
+    def __init__(self, tiny_wan: Any) -> None:
+        self.transformer, self.scheduler = tiny_wan.pipe.transformer, tiny_wan.pipe.scheduler
+        self.run = tiny_wan.run
+
+    def __call__(self, prompt: str) -> Tensor:
+        return self.run(prompt=prompt)
+
+
 def denoise(transformer: Any) -> Tensor:
     """The sum of all outputs of 12 steps with guidance as one concatenated batch."""
     generator = torch.Generator().manual_seed(0)
@@ -85,6 +96,23 @@ def test_a_proxy_is_one_entry(tiny_wan: Any) -> None:
     assert "pooled_latent" in galaxydit.describe(tiny_wan.pipe)[0].proxies
 
 
+def test_a_rule_is_a_policy_and_a_reuse(tiny_wan: Any) -> None:
+    calls: list[tuple[Tensor, Tensor]] = []
+
+    def keep(module: Any, args: Any, kwargs: dict[str, Tensor], output: Any) -> None:
+        calls.append((kwargs["hidden_states"], output[0]))
+
+    hook = tiny_wan.pipe.transformer.register_forward_hook(keep, with_kwargs=True)
+    report = run_example("Adding a rule", pipe=Prompted(tiny_wan))["acceleration"].report
+    hook.remove()
+    reused = [place for place, call in enumerate(report.calls) if call.reused]
+    assert reused
+    for place in reused:
+        last = next(each for each in range(place - 2, -1, -2) if not report.calls[each].reused)
+        (latent, output), (before, kept) = calls[place], calls[last]
+        torch.testing.assert_close(output, latent + kept - before)
+
+
 @pytest.mark.parametrize("knows_scheduler", [True, False])
 def test_a_loop_of_ones_own_states_all_that_is_needed(tiny_wan: Any, knows_scheduler: bool) -> None:
     run = run_example("A denoising loop of your own")["denoise"]
@@ -105,13 +133,5 @@ def test_a_loop_of_ones_own_states_all_that_is_needed(tiny_wan: Any, knows_sched
 
 @pytest.mark.filterwarnings("ignore::galaxydit.NoEffectWarning")
 def test_an_observer_sees_every_call(tiny_wan: Any) -> None:
-    class Pipe:
-        """The tiny pipeline, called with a prompt alone."""
-
-        transformer, scheduler = tiny_wan.pipe.transformer, tiny_wan.pipe.scheduler
-
-        def __call__(self, prompt: str) -> Tensor:
-            return tiny_wan.run(prompt=prompt)
-
-    names = run_example("Observing a generation", pipe=Pipe())
+    names = run_example("Observing a generation", pipe=Prompted(tiny_wan))
     assert set(names["observer"].norms) == {(step, branch) for step in range(12) for branch in ("cond", "uncond")}

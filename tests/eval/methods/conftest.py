@@ -1,7 +1,8 @@
 """One tiny pipeline with random weights, and what is asked of every policy on it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 import torch
@@ -9,8 +10,10 @@ from diffusers import WanPipeline
 from torch import Tensor
 
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.policies.policy import Limits, Observation, Policy
 
 STEPS = 12
+FREE = Limits(warmup=0.0, keep_last=0, max_consecutive=None)
 
 
 @pytest.fixture
@@ -63,3 +66,18 @@ def blocks_run(tiny_wan_pipeline: WanPipeline) -> Iterator[list[list[int]]]:
     counter = BlockCounter(tiny_wan_pipeline)
     yield counter.calls
     counter.close()
+
+
+@pytest.fixture
+def decided() -> Callable[..., list[bool]]:
+    """Function from a policy, and a value of each step for a field of the observation, to whether each is reused."""
+
+    def decide(policy: Policy, values: Sequence[Any], field: str = "distance", **others: Any) -> list[bool]:
+        state, reused = None, []
+        for step, value in enumerate(values):
+            fields = {"distance": None, "has_history": True, "limits": FREE, **others, field: value}
+            decision, state = policy.decide(Observation(step, len(values), **fields), state)
+            reused.append(decision.reuse)
+        return reused
+
+    return decide

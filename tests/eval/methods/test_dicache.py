@@ -1,4 +1,4 @@
-"""DiCache's decisions and its alignment."""
+"""DiCache's alignment."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,23 +7,13 @@ import torch
 from diffusers import WanPipeline
 from torch import Tensor
 
-from galaxydit.eval.methods.dicache import PROBED_CHANGE, settings
-from galaxydit.eval.methods.rules.decision import AccumulationRule, StepObservation
-from galaxydit.eval.methods.rules.rule_observer import under_rule
+from galaxydit.eval.methods.accumulation import Accumulation, attached
+from galaxydit.eval.methods.dicache import AlignedResidual, alignment, settings
 
 
-class ReuseFourth:
-    """Reuses step 3 alone."""
-
-    def decide(self, observation: StepObservation) -> bool:
-        return observation.step == 3
-
-
-def test_changes_of_the_probe_add_up_until_the_threshold() -> None:
-    rule = AccumulationRule(0.35, 2, 0, PROBED_CHANGE)
-    changes = [None, 0.1, 0.1, 0.2, 0.2, 0.1]
-    found = [rule.decide(StepObservation(step, 6, change_size=change)) for step, change in enumerate(changes)]
-    assert found == [False, False, True, True, False, True]
+def test_alignment_stays_between_once_and_twice_the_way() -> None:
+    assert [alignment(moved, 2.0) for moved in (1.0, 3.0, 5.0)] == [1.0, 1.5, 2.0]
+    assert alignment(1.0, 0.0) == 2.0
 
 
 def test_a_reused_step_runs_the_first_block_and_aligns_the_last_two_residuals(
@@ -42,7 +32,8 @@ def test_a_reused_step_runs_the_first_block_and_aligns_the_last_two_residuals(
         return probes[-1]
 
     blocks[0].forward = probe_block  # a hook around the block would see a skipped one pass its input through
-    with under_rule(tiny_wan_pipeline, ReuseFourth, signal="first_block", joint=False):
+    options = {"proxy": "block_output", "guidance_alignment": False, "reuse": AlignedResidual(), "order": 1}
+    with attached(tiny_wan_pipeline, Accumulation(9.0, first=3), **options):
         latents(num_inference_steps=4)
     for hook in hooks:
         hook.remove()

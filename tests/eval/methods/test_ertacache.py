@@ -13,7 +13,6 @@ from galaxydit.eval.methods.ertacache import (
     sources_under,
 )
 from galaxydit.eval.methods.registry import load_method
-from galaxydit.eval.methods.rules.decision import StepObservation
 from galaxydit.eval.methods.trajectory import at, over_pairs, record
 
 METHOD, PUBLISHED = load_method("ERTACache"), load_method("ERTACache published")
@@ -38,11 +37,11 @@ def test_a_number_of_full_steps_is_met_where_a_threshold_gives_it(full_steps):
     assert len(set(sources_for(ERRORS, full_steps))) == full_steps
 
 
-def test_the_rule_follows_the_schedule_and_refuses_another_number_of_steps():
-    rule = OfflineSchedule([0, 0, 2, 2])
-    assert [rule.decide(StepObservation(step, 4)) for step in range(4)] == [False, True, False, True]
+def test_the_rule_follows_the_schedule_and_refuses_another_number_of_steps(decided):
+    rule = OfflineSchedule((0, 0, 2, 2), 4)
+    assert decided(rule, [None] * 4) == [False, True, False, True]
     with pytest.raises(GalaxyDiTError, match="steps=5 is not allowed: expected 4"):
-        rule.decide(StepObservation(0, 5))
+        decided(rule, [None] * 5)
 
 
 def test_the_factor_is_that_of_least_squares_over_all_pairs():

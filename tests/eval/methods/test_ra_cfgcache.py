@@ -1,27 +1,30 @@
 """RA-CFGCache's composed and weighted risk, worked out by hand."""
 
 import math
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 
 from galaxydit.eval.methods.ra_cfgcache import (
-    RiskRule,
+    RiskLimit,
     branch_correlation,
     fit_law,
     guided_error,
     sensitivities,
 )
-from galaxydit.eval.methods.rules.decision import StepObservation
-from galaxydit.eval.methods.trajectory import LONGEST_GAP, RecordedSteps, over_pairs
+from galaxydit.eval.methods.trajectory import LONGEST_GAP, Pairs, RecordedSteps, over_pairs
 
 EVEN = [1.0] * 50  # all steps weigh alike
 
 
-def decisions(rule: RiskRule, steps: int, change: float) -> list[bool]:
-    """Of a rule that sees this change since the last full step at every step but the first."""
-    seen = [None, *[change] * (steps - 1)]
-    return [rule.decide(StepObservation(step, steps, 6.0, change_since_full=one)) for step, one in enumerate(seen)]
+Decided = Callable[..., list[bool]]
+
+
+def rule_of(threshold: float, first: int, change: float, rho: Pairs, weights: Sequence[float] = EVEN) -> RiskLimit:
+    """A rule whose estimated error is the change, the same for each pair of steps."""
+    changes = over_pairs(len(rho), lambda earlier, step: change)
+    return RiskLimit(threshold, first, [1.0, 0.0], changes, rho, weights)
 
 
 def test_the_guided_error_is_composed_as_guidance_composes_the_branches() -> None:
@@ -43,56 +46,45 @@ def test_sensitivities_follow_the_law_at_a_mean_of_one() -> None:
     assert sensitivities(3, (1.0, 2.0, 0.5)) == pytest.approx([1.5 / 2.75 * 3, 0.75 / 2.75 * 3, 0.5 / 2.75 * 3])
 
 
-def test_risks_add_up_to_the_threshold_and_begin_anew_at_a_full_step() -> None:
+def test_risks_add_up_to_the_threshold_and_begin_anew_at_a_full_step(decided: Decided) -> None:
     # r = x; both branches alike and rho 1, so the risk of a step is its drift: .1, then .2 more, then .3 more.
-    rule = RiskRule(0.35, 1, [1.0, 0.0], over_pairs(6, lambda a, t: 1.0), EVEN)
-    drifts = [None, 0.1, 0.2, 0.3, 0.1, 0.2]
-    found = [rule.decide(StepObservation(step, 6, 6.0, change_since_full=drift)) for step, drift in enumerate(drifts)]
-    assert found == [False, True, True, False, True, True]
+    changes = over_pairs(6, lambda earlier, step: 0.1 * (step - earlier))
+    rule = RiskLimit(0.35, 1, [1.0, 0.0], changes, over_pairs(6, lambda a, t: 1.0), EVEN)
+    assert decided(rule, [6.0] * 6, "guidance_scale") == [False, True, True, False, True, True]
 
 
-def test_a_lower_correlation_of_the_branches_computes_more() -> None:
-    def reused(rho: float) -> int:
-        rule = RiskRule(0.55, 1, [1.0, 0.0], over_pairs(6, lambda a, t: rho), EVEN)
-        return sum(
-            rule.decide(StepObservation(step, 6, 6.0, change_since_full=0.1 if step else None)) for step in range(6)
-        )
-
-    assert reused(1.0) == 5
-    assert reused(-1.0) == 0
+def test_a_lower_correlation_of_the_branches_computes_more(decided: Decided) -> None:
+    for rho, reused in ((1.0, 5), (-1.0, 0)):
+        rule = rule_of(0.55, 1, 0.1, over_pairs(6, lambda a, t, rho=rho: rho))
+        assert sum(decided(rule, [6.0] * 6, "guidance_scale")) == reused
 
 
-def test_the_correlation_is_that_of_the_last_full_step() -> None:
+def test_the_correlation_is_that_of_the_last_full_step(decided: Decided) -> None:
     # Only pairs from step 2 are alike: step 1 is computed, step 2 too, and then step 3 is reused.
     rho = over_pairs(4, lambda earlier, step: 1.0 if earlier == 2 else -1.0)
-    rule = RiskRule(0.5, 1, [1.0, 0.0], rho, EVEN)
-    found = decisions(rule, 4, 0.1)
-    assert found == [False, False, False, True]
+    assert decided(rule_of(0.5, 1, 0.1, rho), [6.0] * 4, "guidance_scale") == [False, False, False, True]
 
 
-def test_late_errors_weigh_less_under_a_decay() -> None:
-    rule = RiskRule(0.16, 1, [1.0, 0.0], over_pairs(5, lambda a, t: 1.0), sensitivities(5, (1.0, 1.0, 0.0)))
+def test_late_errors_weigh_less_under_a_decay(decided: Decided) -> None:
+    rule = rule_of(0.16, 1, 0.1, over_pairs(5, lambda a, t: 1.0), sensitivities(5, (1.0, 1.0, 0.0)))
     # Weighted .1 x (1.5, 1, .5, 0): the first fits the threshold of .16 alone, the last two together.
-    found = decisions(rule, 5, 0.1)
-    assert found == [False, True, False, True, True]
+    assert decided(rule, [6.0] * 5, "guidance_scale") == [False, True, False, True, True]
 
 
-def test_the_first_steps_and_threshold_zero_compute() -> None:
+def test_the_first_steps_and_threshold_zero_compute(decided: Decided) -> None:
     for first, threshold in ((4, 9.0), (1, 0.0)):
-        rule = RiskRule(threshold, first, [0.0, 0.0], over_pairs(4, lambda a, t: 1.0), EVEN)
-        assert not any(
-            rule.decide(StepObservation(step, 4, 6.0, change_since_full=0.0 if step else None)) for step in range(4)
-        )
+        rule = rule_of(threshold, first, 0.0, over_pairs(4, lambda a, t: 1.0))
+        assert not any(decided(rule, [6.0] * 4, "guidance_scale"))
 
 
-def test_another_number_of_steps_is_refused() -> None:
+def test_another_number_of_steps_is_refused(decided: Decided) -> None:
     with pytest.raises(ValueError, match="steps=5 is not allowed: expected 4"):
-        RiskRule(1.0, 1, [1.0], over_pairs(4, lambda a, t: 1.0), EVEN).decide(StepObservation(0, 5))
+        decided(rule_of(1.0, 1, 0.1, over_pairs(4, lambda a, t: 1.0)), [6.0] * 5, "guidance_scale")
 
 
-def test_a_full_step_longer_ago_than_the_longest_gap_is_not_reused() -> None:
-    rule = RiskRule(9.0, 1, [0.0], over_pairs(LONGEST_GAP + 3, lambda a, t: 1.0), EVEN)
-    found = decisions(rule, LONGEST_GAP + 3, 0.1)
+def test_a_full_step_longer_ago_than_the_longest_gap_is_not_reused(decided: Decided) -> None:
+    rule = rule_of(9.0, 1, 0.0, over_pairs(LONGEST_GAP + 3, lambda a, t: 1.0))
+    found = decided(rule, [6.0] * (LONGEST_GAP + 3), "guidance_scale")
     assert found == [False, *[True] * LONGEST_GAP, False, True]
 
 

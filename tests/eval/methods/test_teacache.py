@@ -1,39 +1,44 @@
 """TeaCache's decisions, worked out by hand."""
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import pytest
 
-from galaxydit.eval.methods.rules.decision import AccumulationRule, StepObservation
-from galaxydit.eval.methods.teacache import fit_polynomial, new_rule, settings
+from galaxydit.eval.methods.accumulation import Accumulation
+from galaxydit.eval.methods.teacache import estimate, fit_polynomial, settings
+
+Decided = Callable[..., list[bool]]
 
 
-def decisions(rule: AccumulationRule, changes: list[float | None]) -> list[bool]:
-    return [rule.decide(StepObservation(step, len(changes), change_size=change)) for step, change in enumerate(changes)]
+def new_rule(threshold: float, coefficients: list[float], first: int, last: int) -> Accumulation:
+    return Accumulation(threshold, first, last, partial(estimate, coefficients))
 
 
-def test_estimates_add_up_until_the_threshold_and_begin_anew_at_a_full_step() -> None:
+def test_estimates_add_up_until_the_threshold_and_begin_anew_at_a_full_step(decided: Decided) -> None:
     # The polynomial 2 x + 0.01 turns a change of .02 into .05: three of them reach .15, which computes.
     rule = new_rule(0.15, [2.0, 0.01], first=1, last=0)
-    assert decisions(rule, [None] + [0.02] * 6) == [False, True, True, False, True, True, False]
+    assert decided(rule, [None] + [0.02] * 6) == [False, True, True, False, True, True, False]
 
 
-def test_a_large_change_computes_at_once() -> None:
+def test_a_large_change_computes_at_once(decided: Decided) -> None:
     rule = new_rule(0.15, [1.0, 0.0], first=1, last=0)
-    assert decisions(rule, [None, 0.1, 0.2, 0.1]) == [False, True, False, True]
+    assert decided(rule, [None, 0.1, 0.2, 0.1]) == [False, True, False, True]
 
 
-def test_the_first_and_last_steps_are_computed_and_do_not_count() -> None:
+def test_the_first_and_last_steps_are_computed_and_do_not_count(decided: Decided) -> None:
     rule = new_rule(0.25, [1.0, 0.0], first=3, last=1)
-    assert decisions(rule, [None] + [0.1] * 6) == [False, False, False, True, True, False, False]
+    assert decided(rule, [None] + [0.1] * 6) == [False, False, False, True, True, False, False]
 
 
-def test_an_estimate_below_zero_counts_as_zero() -> None:
+def test_an_estimate_below_zero_counts_as_zero(decided: Decided) -> None:
     rule = new_rule(0.1, [1.0, -1.0], first=1, last=0)
-    assert decisions(rule, [None, 0.5, 1.2, 0.5]) == [False, True, False, True]
+    assert decided(rule, [None, 0.5, 1.2, 0.5]) == [False, True, False, True]
 
 
-def test_threshold_zero_computes_everything() -> None:
-    assert not any(decisions(new_rule(0.0, [1.0, -1.0], first=1, last=0), [None, 0.0, 0.1, 0.2]))
+def test_threshold_zero_computes_everything(decided: Decided) -> None:
+    assert not any(decided(new_rule(0.0, [1.0, -1.0], first=1, last=0), [None, 0.0, 0.1, 0.2]))
 
 
 def test_the_polynomial_of_degree_four_is_recovered() -> None:
