@@ -1,4 +1,4 @@
-"""The demo: each prompt plain, accelerated, and plain in half the steps, from the same noise."""
+"""The demo of any model: each prompt plain, accelerated, and plain in half the steps, from the same noise."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -9,9 +9,11 @@ from statistics import fmean
 from typing import Any
 
 from diffusers import DiffusionPipeline
+from PIL import Image
 
 import galaxydit
 from galaxydit.errors import refusal
+from galaxydit.eval.demo_frames import demo_frames
 from galaxydit.eval.metrics import measure, select
 from galaxydit.files import write_json
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
@@ -19,9 +21,9 @@ from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import WARM_UP_STEPS, PlainVideo, accelerated, generate_with, result_of
 from galaxydit.pipelines.trial_result import TrialResult
-from galaxydit.pipelines.video import display_scale, save_video, side_by_side
+from galaxydit.pipelines.video import display_scale, save_video
 
-FILES = ("side-by-side.mp4", "baseline.mp4", "accelerated.mp4", "decisions.png", "report.json")
+FILES = ("side-by-side.mp4", "side-by-side.png", "baseline.mp4", "accelerated.mp4", "decisions.png", "report.json")
 METRICS = ("psnr", "ssim")
 FIELDS = ("denoise_seconds", "end_to_end_seconds", "compute_fraction", "energy_per_video_joules", "load", "shared")
 
@@ -76,13 +78,15 @@ def run_demo(
     *,
     acceleration: Mapping[str, Any],
     on_progress: Callable[[str], None],
+    on_cost: Callable[[float, float | None], None] = lambda seconds, joules: None,
     cpu_counter: bool = False,
 ) -> DemoResult:
     """Generate every prompt in three ways, prompt i from the noise of seed + i, and write the files to `out`.
 
-    The videos and the plot are of the first prompt. A short generation comes first, so that one-time costs are not
-    timed. `acceleration` are arguments of `galaxydit.accelerate`, `on_progress` is told each stage, and `cpu_counter`
-    says whether to read the CPU's energy counter. Raises GalaxyDiTError without prompts, and for fewer than 2 steps.
+    The videos and pictures are of the first prompt. Two short generations come first, so that one-time costs are not
+    timed, and `on_cost` is told the expected seconds and joules (None: unknown) of all videos. `acceleration` are
+    arguments of `galaxydit.accelerate`, `on_progress` is told each stage, and `cpu_counter` says whether to read the
+    CPU's energy counter. Raises GalaxyDiTError without prompts, and for fewer than 2 steps.
     """
     if not prompts:
         raise refusal("prompts", prompts, "at least one prompt", "pass a prompt")
@@ -98,7 +102,9 @@ def run_demo(
 
     galaxydit.accelerate(pipe, **acceleration).remove()  # refuses what it would refuse after the plain generation
     on_progress("warming up")
-    generate(pipe, prompts[0], replace(settings, steps=min(WARM_UP_STEPS, settings.steps)), seed)
+    short = replace(settings, steps=min(WARM_UP_STEPS, settings.steps))
+    generate(pipe, prompts[0], short, seed)
+    on_cost(*_expected_cost(generate(pipe, prompts[0], short, seed, cpu_counter=cpu_counter), settings, len(prompts)))
     for index, prompt in enumerate(prompts):
         place = f"prompt {index + 1} of {len(prompts)}"
         make = partial(generate_with, pipe, prompt, seed=seed + index, cpu_counter=cpu_counter)
@@ -124,12 +130,27 @@ def run_demo(
     return result
 
 
+def _expected_cost(short: GeneratedVideo, settings: GenerationSettings, prompts: int) -> tuple[float, float | None]:
+    """Seconds and joules (None: unknown) of the demo: two plain denoisings and three decodings for each prompt."""
+    ratio = (settings.steps or 1) / (short.settings.steps or 1)
+
+    def total(denoise: float, whole: float) -> float:
+        return prompts * (2 * ratio * denoise + 3 * (whole - denoise))
+
+    joules = None
+    if short.denoise_joules is not None and short.joules is not None:
+        joules = total(short.denoise_joules, short.joules)
+    return total(short.denoise_seconds, short.end_to_end_seconds), joules
+
+
 def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: DiffusionPipeline) -> None:
-    row, baseline, fast, decisions, report = result.files
+    row, picture, baseline, fast, decisions, report = result.files
     frames = [video.frames for video in videos]
     scale = display_scale(frames[0])
     fps = result.settings.fps
-    save_video(side_by_side(frames, [_label(name, result) for name in result.ways], scale=scale), row, fps)
+    images = demo_frames(frames, [_label(name, result) for name in result.ways], result.reports[0])
+    save_video(images, row, fps)
+    Image.fromarray(images[len(images) // 2]).save(picture, optimize=True)
     save_video(frames[0], baseline, fps, scale=scale)
     save_video(frames[1], fast, fps, scale=scale)
     result.reports[0].plot(decisions)

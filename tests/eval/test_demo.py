@@ -5,13 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from diffusers import WanPipeline
+from PIL import Image
 
+import galaxydit
 from galaxydit.eval.demo import DemoResult, run_demo
+from galaxydit.eval.demo_frames import demo_frames
 from galaxydit.eval.metrics import PSNR, SSIM
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial_result import TrialResult
-from galaxydit.pipelines.video import LABEL_HEIGHT, load_video
+from galaxydit.pipelines.video import GAP, LABEL_HEIGHT, load_video
 
 PROMPTS = ["a red ball moves left over a plain background", "a blue square orbits over a dotted background"]
 BY_HAND = {"threshold": 0.3}
@@ -55,8 +58,8 @@ def test_demo_writes_what_it_lists(tiny_wan_pipeline: WanPipeline, settings: Gen
     assert {path.name for path in result.files} == {path.name for path in (tmp_path / "out").iterdir()}
     assert load_video(tmp_path / "out" / "baseline.mp4").shape == (5, 256, 256, 3)
     frames, height, width, _ = load_video(tmp_path / "out" / "side-by-side.mp4").shape
-    assert (frames, height) == (5, 256 + LABEL_HEIGHT)
-    assert width > 3 * 256
+    assert (frames, height, width) == (5, 2 * (256 + LABEL_HEIGHT) + GAP, 3 * 256 + 2 * GAP)
+    assert Image.open(tmp_path / "out" / "side-by-side.png").size == (width, height)
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [variant["name"] for variant in report["variants"]] == ["plain", "accelerated", "5 plain steps"]
     assert report["variants"][0]["denoise_speedup"] == 1.0
@@ -73,6 +76,18 @@ def test_demo_passes_its_options_on(tiny_wan_pipeline: WanPipeline, settings: Ge
     assert (sample.compute_fraction, sample.metrics["psnr"]) == (1.0, 120.0)
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["variants"][1]["samples"][0]["psnr"] == 120.0
+
+
+def test_differences_are_shown_four_times_as_large_under_each_video(
+    tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, tmp_path: Path
+):
+    with galaxydit.accelerate(tiny_wan_pipeline, **BY_HAND) as acceleration:
+        generate(tiny_wan_pipeline, PROMPTS[0], settings, seed=0)
+    plain = np.full((2, 256, 256, 3), 0.2, np.float32)
+    shown = demo_frames([plain, plain + 0.1, plain], ["plain", "fast", "half"], acceleration.report)
+    below = shown[:, -128, :, 0]
+    assert (below[:, 256 + GAP + 128] == 102).all()  # 4 x 0.1 of 255
+    assert (below[:, -128] == 0).all()
 
 
 def test_speedup_is_of_the_sums_of_seconds():

@@ -126,9 +126,9 @@ def test_a_demo_burns_no_disturbed_seconds_into_its_video(
 ) -> None:
     fake_clock.connect(tiny_wan_pipeline)
     burned: list[list[str]] = []
-    draw = demo.side_by_side
+    draw = demo.demo_frames
     monkeypatch.setattr(
-        demo, "side_by_side", lambda frames, labels, **given: burned.append(labels) or draw(frames, labels, **given)
+        demo, "demo_frames", lambda frames, labels, report: burned.append(labels) or draw(frames, labels, report)
     )
     settings, options = replace(tiny_settings, steps=10), {"acceleration": {"speedup": 2.0}, "on_progress": print}
     quiet, loaded = quiet_then_loaded(
