@@ -1,8 +1,7 @@
 """`accelerate`: attach the plugin to a pipeline or a transformer, and remove it again."""
 
-import warnings
 from collections.abc import Callable
-from dataclasses import fields
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,20 +9,17 @@ from typing import Any
 from torch import nn
 
 from galaxydit.config import GalaxyDiTConfig
-from galaxydit.description import refuse_unworkable
+from galaxydit.description import refuse_accelerated, refuse_unworkable
 from galaxydit.energy import meter_of
-from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_choice, check_count, refusal
-from galaxydit.outcome import Goal
-from galaxydit.policies.proxy_threshold import ProxyThreshold
-from galaxydit.policies.schedule import Schedule
-from galaxydit.profiles.conditions import notes_and_warnings
-from galaxydit.profiles.resolve import Settings, resolve
+from galaxydit.errors import GalaxyDiTError, check_count, refusal
+from galaxydit.profiles.requested import settings_for
 from galaxydit.profiles.schema import Profile
-from galaxydit.proxies import PROXIES
+from galaxydit.profiles.settings import Settings
 from galaxydit.report import Report
-from galaxydit.request import AUTO, LOSSLESS, Request
+from galaxydit.request import AUTO, Request
+from galaxydit.runtime.attachment import Attachment, Attachments
 from galaxydit.runtime.engine import Engine
-from galaxydit.runtime.hooks import RootHook, module_hooks
+from galaxydit.runtime.hooks import RootHook
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.reached import missed, replaced
 from galaxydit.runtime.recognition import family_of, transformers_of, unwrap_compiled
@@ -48,11 +44,11 @@ def accelerate(
     config: GalaxyDiTConfig | None = None,
     scheduler: Any | None = None,
     keep_reports: int | None = DEFAULT_REPORTS,
+    on_report: Callable[[Report], None] | None = None,
 ) -> "Acceleration":
     """Make a diffusers pipeline, or a bare transformer, reuse the steps that change little.
 
-    Full steps are those that are still computed. A proxy is a cheap tensor whose change shows how much the output is
-    about to change. A profile holds measurements of one model and the full steps planned from them.
+    Full steps are those that are still computed. Terms: the plugin's README.
 
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
@@ -85,6 +81,7 @@ def accelerate(
             full steps do not correct the error of the reused steps before them (`GalaxyDiTConfig.correction`), and
             calls can be reused only inside a `cache_context` that gives the step (`apply_galaxydit`).
         keep_reports: how many reports `Acceleration.reports` keeps; None keeps all.
+        on_report: called with the report of each generation when it ends, for example to log it.
 
     Returns an `Acceleration`, active at once; use it as a context manager or call `remove()`.
 
@@ -93,32 +90,15 @@ def accelerate(
             transformer is unsupported, accelerated or cached already; the profile is damaged or another model's.
     """
     request = Request(speedup, policy, max_error, threshold, min_psnr, quality, profile, proxy, warmup)
-    if config is not None and not isinstance(config, GalaxyDiTConfig):
-        raise refusal("config", config, "a GalaxyDiTConfig", "pass for example GalaxyDiTConfig(Threshold(0.1))")
-    if config is not None and request != Request():
-        given = [field.name for field in fields(Request) if getattr(request, field.name) != field.default]
-        raise GalaxyDiTError(f"config is given together with {', '.join(given)}", "pass either config or these")
     is_scheduler = hasattr(scheduler, "timesteps") or hasattr(scheduler, "set_timesteps")
     if scheduler is not None and (isinstance(scheduler, type) or not is_scheduler):
         raise refusal("scheduler", scheduler, "an instance of a diffusers scheduler", "pass for example pipe.scheduler")
     if keep_reports is not None:
         check_count("keep_reports", keep_reports, minimum=1)
-    if proxy is not None:
-        check_choice("proxy", proxy, tuple(PROXIES))
-    settings = Settings(config) if config is not None else resolve(pipe, request)
-    acceleration = Acceleration(
-        pipe,
-        settings.config,
-        scheduler,
-        profile=settings.profile,
-        notes=settings.notes,
-        warnings=settings.warnings,
-        goal=settings.goal,
-        keep_reports=keep_reports,
-    )
-    if settings.config.history_length == 0 and quality != LOSSLESS:
-        warnings.warn("galaxydit: threshold=0 reuses nothing; raise it to go faster", NoEffectWarning, stacklevel=2)
-    return acceleration
+    if on_report is not None and not callable(on_report):
+        raise refusal("on_report", on_report, "a function of a report", "pass for example on_report=print")
+    settings = settings_for(pipe, request, config)
+    return Acceleration(pipe, settings, scheduler, keep_reports=keep_reports, on_report=on_report)
 
 
 def apply_galaxydit(
@@ -136,8 +116,7 @@ def remove_galaxydit(transformer: nn.Module) -> None:
     """Remove the plugin from a transformer and from the rest of its pipeline; without the plugin, do nothing."""
     hook = hook_of(unwrap_compiled(transformer))
     if isinstance(hook, RootHook):
-        hook.engine.session.close()
-        hook.hooks.remove()
+        hook.detach()
 
 
 def remove(pipe: Any) -> None:
@@ -150,9 +129,7 @@ class Acceleration:
     """The plugin attached to one pipeline: a context manager that keeps the reports of its generations.
 
     Args (others as in `accelerate`):
-        profile: what `config` was made from; reports say how a generation differs from its conditions.
-        notes, warnings: sentences for every report; `warnings` are also raised as Python warnings.
-        goal: the request of the user, such as a speedup; None if the user passed `config`.
+        settings: a `GalaxyDiTConfig`, or what `galaxydit.profiles.resolve.resolve` made of a request.
         observer: receives the tensors of every transformer call.
         engine: a subclass of `Engine` decides or predicts in another way.
     """
@@ -160,45 +137,49 @@ class Acceleration:
     def __init__(
         self,
         pipe: Any,
-        config: GalaxyDiTConfig,
+        settings: Settings | GalaxyDiTConfig,
         scheduler: Any | None = None,
         *,
-        profile: Profile | None = None,
-        notes: tuple[str, ...] = (),
-        warnings: tuple[str, ...] = (),
-        goal: Goal | None = None,
         observer: Observer | None = None,
         engine: Callable[..., Engine] = Engine,
         keep_reports: int | None = DEFAULT_REPORTS,
+        on_report: Callable[[Report], None] | None = None,
     ) -> None:
-        self.config = config
-        self.profile = profile
         transformers = transformers_of(pipe)
-        families = {name: family_of(transformer) for name, transformer in transformers.items()}
+        self._families = {name: family_of(transformer) for name, transformer in transformers.items()}
         for name, transformer in transformers.items():
-            refuse_unworkable(name, transformer, families[name], config)
-        self._pipe, self._transformers = pipe, transformers
-        source = Source(pipe, next(iter(transformers.values())), scheduler)
-        meter_of(source.device)  # opened now, because that takes seconds, which would count in a generation
-        schedule = config.policy.schedule if isinstance(config.policy, ProxyThreshold) else config.policy
-        short_in_full = isinstance(schedule, Schedule) and schedule.fewest_steps > 0
-        compared = None if profile is None else partial(notes_and_warnings, profile, short_in_full)
-        self._session = Session(config, source, notes, compared, keep_reports, warnings, goal)
+            refuse_accelerated(name, transformer)
+        self._pipe, self._transformers, self._observer, self._engine = pipe, transformers, observer, engine
+        self._keep_reports, self._on_report = keep_reports, on_report
+        self._source = Source(pipe, next(iter(transformers.values())), scheduler)
+        self._peers: list[Session] = []
+        self._settings = settings if isinstance(settings, Settings) else Settings(settings)
+        self._attachments = Attachments(self._attachment(self._settings))
+        meter_of(self._source.device)  # opened now, because that takes seconds, which would count in a generation
         self._hooks = HookSet()
-        self._hooks.timesteps = getattr(source.scheduler, "timesteps", None)
+        self._hooks.timesteps = getattr(self._source.scheduler, "timesteps", None)
         self._entered = 0  # how many `with` blocks are open
         try:
             for name, transformer in transformers.items():
-                own = engine(transformer, name, families[name], self._session, observer)
-                self._hooks.add(transformer, RootHook(own, self._hooks), is_root=True)
-                for path, hook in module_hooks(own):
-                    self._hooks.add(transformer.get_submodule(path), hook)
-                self._hooks.refresh()
+                choose = partial(lambda name: self._attachments.serving().engines[name], name)
+                self._hooks.add(transformer, RootHook(choose, self._hooks, self._detach), is_root=True)
+            self._attachments.base.place()
+            self._hooks.refresh()
             if not isinstance(pipe, nn.Module):
                 self._attach_edges(pipe)
         except BaseException:
             self.remove()
             raise
+
+    def _attachment(self, settings: Settings) -> Attachment:
+        for name, transformer in self._transformers.items():
+            refuse_unworkable(transformer, self._families[name], settings.config)
+        session = settings.session(self._source, self._keep_reports, self._on_report, self._peers)
+        engines = {
+            name: self._engine(transformer, name, self._families[name], session, self._observer)
+            for name, transformer in self._transformers.items()
+        }
+        return Attachment(session, engines)
 
     def __repr__(self) -> str:
         source = "no profile" if self.profile is None else f"profile {self.profile.name!r}"
@@ -209,16 +190,53 @@ class Acceleration:
         decoder = getattr(getattr(pipe, "vae", None), "decoder", None)
         for module in (*encoders, decoder):
             if isinstance(module, nn.Module):
-                self._hooks.add(module, EdgeHook(self._session, self._missed, encodes_text=module is not decoder))
+                choose = self._attachments.current if module is decoder else self._attachments.wanted
+                self._hooks.add(module, EdgeHook(choose, self._missed, encodes_text=module is not decoder))
 
     def _missed(self) -> str:
-        timesteps = getattr(self._session.source.scheduler, "timesteps", None)
+        timesteps = getattr(self._source.scheduler, "timesteps", None)
         return missed(self._pipe, self._transformers, self._hooks, timesteps)
+
+    @property
+    def _session(self) -> Session:
+        return self._attachments.base.session
+
+    @property
+    def config(self) -> GalaxyDiTConfig:
+        return self._settings.config
+
+    @property
+    def profile(self) -> Profile | None:
+        """The profile that the settings come from; reports say how a generation differs from its conditions."""
+        return self._settings.profile
+
+    def set(self, *, config: GalaxyDiTConfig | None = None, **request: Any) -> None:
+        """Take the settings of a new `accelerate` with these arguments and, by default, the profile given before. A
+        generation that is under way keeps its own. Raises the errors of `accelerate`."""
+        settings = settings_for(self._pipe, self._request(config, request), config)
+        self._attachments.replace(self._attachment(settings))
+        self._settings = settings
+
+    def using(self, *, config: GalaxyDiTConfig | None = None, **request: Any) -> AbstractContextManager[Attachment]:
+        """Context manager for one request: generations that this thread or asyncio task begins inside have the settings
+        of `set` with these arguments; it yields their `config`, `report` and `reports`,
+        which join `Acceleration.reports` at its end. Raises the errors of `accelerate`."""
+        settings = settings_for(self._pipe, self._request(config, request), config)
+        return self._attachments.opened(self._attachment(settings))
+
+    def _request(self, config: GalaxyDiTConfig | None, arguments: dict[str, Any]) -> Request:
+        self._refuse_removed()
+        given = {} if config is not None or self._settings.given is None else {"profile": self._settings.given}
+        return Request(**given | arguments)
+
+    def _refuse_removed(self) -> None:
+        if not self._hooks.are_attached:
+            raise GalaxyDiTError("this Acceleration was removed, so it does nothing; call accelerate() again")
 
     @property
     def reports(self) -> list[Report]:
         """The reports of the last `keep_reports` finished generations and of the one under way, oldest first."""
-        return self._session.reports
+        return self._attachments.reports
 
     @property
     def report(self) -> Report:
@@ -237,12 +255,15 @@ class Acceleration:
         """Remove the plugin. Reports stay; removing twice does nothing."""
         if text := self._missed():
             self._session.warn_and_note(text)
-        self._session.close()
-        self._hooks.remove()
+        self._detach()
+
+    def _detach(self) -> None:
+        if self._hooks.are_attached:
+            self._attachments.remove()
+            self._hooks.remove()
 
     def __enter__(self) -> "Acceleration":
-        if not self._hooks.are_attached:
-            raise GalaxyDiTError("this Acceleration was removed, so it does nothing; call accelerate() again")
+        self._refuse_removed()
         self._entered += 1
         return self
 

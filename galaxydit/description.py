@@ -52,13 +52,17 @@ def describe(pipe: Any, config: GalaxyDiTConfig | None = None) -> list[Transform
     return descriptions
 
 
-def refuse_unworkable(component: str, transformer: nn.Module, family: Family, config: GalaxyDiTConfig) -> None:
-    """Raise GalaxyDiTError for an accelerated or cached transformer, and if its family lacks the proxy or reuse."""
+def refuse_accelerated(component: str, transformer: nn.Module) -> None:
+    """Raise GalaxyDiTError for an accelerated or cached transformer."""
     if hook_of(transformer) is not None:
         raise GalaxyDiTError(
             f"{component} is accelerated already; call remove() on its Acceleration, or galaxydit.remove(pipe), first"
         )
     refuse_other_caches(component, transformer)
+
+
+def refuse_unworkable(transformer: nn.Module, family: Family, config: GalaxyDiTConfig) -> None:
+    """Raise GalaxyDiTError if a transformer's family lacks the proxy or the reuse of a configuration."""
     offered, own = proxies_of(family), isinstance(config.proxy, Proxy)
     if config.proxy not in offered and not own:
         raise GalaxyDiTError(

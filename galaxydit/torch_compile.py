@@ -15,23 +15,36 @@ beside_the_model = torch.compiler.disable()
 """Decorator for a function that calls no model: neither it nor anything that it calls is traced."""
 
 
+class HookedCall:
+    """The compiled call of a module with a hook around it."""
+
+    def __init__(self, module: nn.Module, hook: ModelHook) -> None:
+        self.module, self.hook = module, hook
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.hook.new_forward(self.module, *args, **kwargs)
+
+
 def hook_around_compiled(module: nn.Module, hook: ModelHook) -> Callable[[], None]:
     """Run a hook around a module that `module.compile()` compiled, which stays one graph; returns the undo function.
 
     `torch.nn.Module` prefers the stored compiled call to `forward`; a hook inside would break its graph (0.4 ms a call
     on one CPU).
     """
-    compiled = module._compiled_call_impl
     hook.fn_ref = HookFunctionReference()
-    hook.fn_ref.original_forward = compiled
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return hook.new_forward(module, *args, **kwargs)
-
+    hook.fn_ref.original_forward = module._compiled_call_impl
+    call = HookedCall(module, hook)
     module._compiled_call_impl = call
 
     def undo() -> None:
-        if module._compiled_call_impl is call:  # else it was compiled anew meanwhile
-            module._compiled_call_impl = compiled
+        outer, current = None, module._compiled_call_impl  # hooks of other settings may be around this hook
+        while current is not call and isinstance(current, HookedCall):
+            outer, current = current.hook.fn_ref, current.hook.fn_ref.original_forward
+        if current is not call:
+            return  # it was compiled anew meanwhile
+        if outer is None:
+            module._compiled_call_impl = hook.fn_ref.original_forward
+        else:
+            outer.original_forward = hook.fn_ref.original_forward
 
     return undo

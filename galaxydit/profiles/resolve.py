@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from galaxydit.profiles.fingerprint import is_shared, profile_mismatch
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile
+from galaxydit.profiles.settings import Settings
 from galaxydit.profiles.verified import fastest_verified, verified_at
 from galaxydit.proxies import proxies_of
 from galaxydit.request import AUTO, DEFAULT_SPEEDUP, LOSSLESS, PAPER, PROXY, Request
@@ -36,17 +37,6 @@ PAPER_WARMUP = 0.2  # share of first steps that arXiv 2512.03451 never reuses
 DOCUMENTED_PROXIES = ("filtered_latent", "modulated_input", "block_residual", "noisy_latent")
 """Proxies for models that nobody calibrated, by falling published quality. On Wan2.1-T2V-1.3B, with half of the steps
 computed, the PSNR of filtered_latent is 5.8 dB above that of modulated_input (arXiv 2602.18993)."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The configuration that a request leads to, with texts for every report; `warnings` are raised, too."""
-
-    config: GalaxyDiTConfig
-    profile: Profile | None = None
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    goal: Goal | None = None
 
 
 def resolve(pipe: Any, request: Request) -> Settings:
@@ -68,7 +58,8 @@ def resolve(pipe: Any, request: Request) -> Settings:
     psnr = None
     if verified is not None and verified.psnr_db is not None:
         psnr = VerifiedPsnr(verified.psnr_db, verified.psnr_low, verified.psnr_high, verified.prompts)
-    return replace(settings, goal=Goal(text, speedup, psnr, request.min_psnr))
+    given = None if request.profile is None else profile
+    return replace(settings, goal=Goal(text, speedup, psnr, request.min_psnr), given=given)
 
 
 def _settings(pipe: Any, request: Request, profile: Profile | None, missing: str, speedup: float | None) -> Settings:

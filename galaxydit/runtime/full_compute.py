@@ -3,7 +3,8 @@
 from galaxydit.policies.policy import Reason
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.clean import mix_of
-from galaxydit.runtime.session import NEW_TRAJECTORY, Session
+from galaxydit.runtime.generation import NEW_TRAJECTORY
+from galaxydit.runtime.session import Session
 from galaxydit.runtime.step import Noise
 
 MOST_BREAKS = 2  # steps that no latent continued into; with more, each step rolls the latent or draws noise

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.outcome import Goal
@@ -17,6 +17,10 @@ from galaxydit.runtime.step import Noise
 from galaxydit.runtime.trajectory import DISTINCT, Trajectory
 
 SPEEDS = ("speed", "stride")
+NEW_TRAJECTORY = (
+    "the latent of a step does not continue that of the step before (another window or another loop began, or the "
+    "latent was rolled, replaced or resized), so nothing before it is reused"
+)
 
 
 @dataclass
@@ -89,6 +93,11 @@ class Generation:
 
     def holds_now(self) -> int:
         return sum(state.bytes_held() for one in self.trajectories for state in one.states.values())
+
+    def is_under_way(self, pipe: Any, scheduler: Any | None) -> bool:
+        """Whether it has not ended, and the scheduler has begun no other. A bare transformer may not show its end."""
+        is_latest = self.timesteps is not None and self.timesteps is getattr(scheduler, "timesteps", None)
+        return is_latest and not self.finished and (self.step < self.steps - 1 or not isinstance(pipe, nn.Module))
 
     def fits(self, call: CallIdentity) -> bool:
         """Whether a call may belong to this generation, by all but its latent and step."""

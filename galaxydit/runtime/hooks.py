@@ -36,19 +36,23 @@ class ThreadContexts(StateManager):
 
 
 class RootHook(PluginHook):
-    """Runs each call through `engine`, and receives diffusers' cache context. `hooks` are all of one `accelerate`, for
-    removal without its `Acceleration`; `around` is the last call's `forward`, which may be one that calls ours."""
+    """Runs each call through the engine that `choose` returns, and receives diffusers' cache context. `detach` removes
+    all hooks of one `accelerate`; `around` is the last call's `forward`, which may be one that calls ours."""
 
     _is_stateful = True
 
-    def __init__(self, engine: Engine, hooks: HookSet) -> None:
+    def __init__(self, choose: Callable[[], Engine], hooks: HookSet, detach: Callable[[], None]) -> None:
         super().__init__()
-        self.engine = engine
-        self.hooks = hooks
+        self.choose, self.hooks, self.detach = choose, hooks, detach
         self.contexts = ThreadContexts()
         self.around: Any | None = None
+        engine = self.engine
         self._modules = blocks_of(engine.transformer, engine.family)
         self._blocks = [unwrap_compiled(block) for block in self._modules]
+
+    @property
+    def engine(self) -> Engine:
+        return self.choose()
 
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if self.removed:
@@ -59,15 +63,17 @@ class RootHook(PluginHook):
 
     @around_the_model
     def _run(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        self._refuse_changes(module)
+        engine = self._chosen_engine(module)
         self.around = vars(module).get("forward")
-        self.hooks.timesteps = getattr(self.engine.session.source.scheduler, "timesteps", None)
-        return self.engine.run_transformer(self._context(), self.fn_ref.original_forward, args, kwargs)
+        self.hooks.timesteps = getattr(engine.session.source.scheduler, "timesteps", None)
+        return engine.run_transformer(self._context(), self.fn_ref.original_forward, args, kwargs)
 
     @beside_the_model
-    def _refuse_changes(self, module: nn.Module) -> None:
-        """Raise GalaxyDiTError if another cache is on the transformer, or if hooked blocks were replaced."""
-        component, engine = self.engine.component, self.engine
+    def _chosen_engine(self, module: nn.Module) -> Engine:
+        """The engine of the call. Raises GalaxyDiTError if another cache is on the transformer, or if hooked blocks
+        were replaced."""
+        engine = self.engine
+        component = engine.component
         refuse_other_caches(component, module, is_accelerated=True)
         modules = [block for name in engine.family.stacks for block in getattr(module, name)]
         blocks = self._blocks if modules == self._modules else [unwrap_compiled(block) for block in modules]
@@ -78,6 +84,7 @@ class RootHook(PluginHook):
                 "cache: expected the same blocks",
                 "undo this (cache-dit: `cache_dit.disable_cache(pipe)`), or call remove() on the Acceleration first",
             )
+        return engine
 
     def _context(self) -> CacheContext | None:
         try:

@@ -2,7 +2,7 @@
 this file and galaxydit/other_caches.py use private fields of diffusers' hooks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import update_wrapper
 from typing import Any
 
@@ -33,10 +33,10 @@ class PluginHook(ModelHook):
 class HookSet:
     """Hooks registered and removed together; `timesteps` is the scheduler's tensor at the last transformer call."""
 
-    def __init__(self) -> None:
+    def __init__(self, roots: Iterable[nn.Module] = ()) -> None:
         self._undo: list[Callable[[], None]] = []
         self._hooks: list[PluginHook] = []
-        self._roots: list[nn.Module] = []
+        self._roots = list(roots)
         self.timesteps: Any | None = None
 
     def add(self, module: nn.Module, hook: PluginHook, *, is_root: bool = False) -> None:

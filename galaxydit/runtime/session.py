@@ -19,7 +19,7 @@ from galaxydit.outcome import Goal, shortfall
 from galaxydit.policies.policy import Reason
 from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.energy_window import EnergyWindow
-from galaxydit.runtime.generation import Generation
+from galaxydit.runtime.generation import NEW_TRAJECTORY, Generation
 from galaxydit.runtime.identity import CallIdentity, UnknownCallError
 from galaxydit.runtime.source import Source
 from galaxydit.runtime.step import noise_of, sigmas_of
@@ -27,18 +27,13 @@ from galaxydit.runtime.trajectory import Trajectory
 
 DEFAULT_REPORTS = 16
 MOST_GENERATIONS, MOST_TRAJECTORIES = 4, 16  # whose tensors are kept at the same time
-NEW_TRAJECTORY = (
-    "the latent of a step does not continue that of the step before (another window or another loop began, or the "
-    "latent was rolled, replaced or resized), so nothing before it is reused"
-)
-
 
 Differences = Callable[[int, tuple[float, ...] | None, Source, tuple[int, ...]], tuple[list[str], list[str]]]
 """From a generation's number of steps, sigmas, source and latent shape without the batch to notes and warnings."""
 
 
 def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: runs one of a session's decorated methods at a time, because several threads may share the session."""
+    """Decorator: one decorated method of a session runs at a time, because several threads may share the session."""
 
     @wraps(method)
     def locked(session: "Session", *arguments: Any) -> Any:
@@ -56,6 +51,8 @@ class Session:
         notes, warnings: sentences for every report; `warnings` are also raised as Python warnings.
         differences, goal: None without a profile; None if the user passed a `GalaxyDiTConfig`.
         keep_reports, current: None keeps all; generation of the latest call, None before the first and after `close`.
+        on_report: receives the report of each generation when it ends.
+        peers: the sessions of all settings on the same transformers, this one included.
         text_seconds, text_joules: text encoding since the last generation began, counted for the next one.
         readings: taken by the caller of the pipeline (`generate`), so the session takes none of its own; else None.
     """
@@ -67,6 +64,8 @@ class Session:
     keep_reports: int | None = DEFAULT_REPORTS
     warnings: tuple[str, ...] = ()
     goal: Goal | None = None
+    on_report: Callable[[Report], None] | None = None
+    peers: list["Session"] = field(default_factory=list)
     generations: list[Generation] = field(default_factory=list, init=False)
     current: Generation | None = field(default=None, init=False)
     text_seconds: float = field(default=0.0, init=False)
@@ -78,6 +77,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self._reports: deque[Report] = deque(maxlen=self.keep_reports)
+        self.peers.append(self)
 
     @property
     def reports(self) -> list[Report]:
@@ -93,7 +93,8 @@ class Session:
         timesteps = getattr(call.scheduler, "timesteps", None)
         fitting = [generation for generation in self.generations if generation.fits(call)]
         if not fitting and call.timesteps_address is None and timesteps is not None:
-            rivals = (g for g in self.generations if g.timesteps is timesteps and g.thread != threading.get_ident())
+            everyone = [generation for session in self.peers for generation in session.generations]
+            rivals = (g for g in everyone if g.timesteps is timesteps and g.thread != threading.get_ident())
             if any(not generation.finished and generation.step < generation.steps - 1 for generation in rivals):
                 raise UnknownCallError(
                     "another thread uses the scheduler of this generation, and the timestep does not show whose step "
@@ -132,14 +133,15 @@ class Session:
             generation.end(trajectory)
 
     def _open(self, call: CallIdentity) -> Generation:
-        for generation in list(self.generations):
+        owned = [(session, generation) for session in self.peers for generation in session.generations]
+        for session, generation in owned:
             is_own = generation.thread == threading.get_ident()
             is_over = generation.finished or (is_own and generation.step == generation.steps - 1)
             was_left = call.scheduler is not None and generation.scheduler is call.scheduler
             if self.source.is_running and generation.timesteps is getattr(call.scheduler, "timesteps", None):
                 was_left = False  # the pipeline's loop is under way, and another one begins
-            if is_over or was_left or len(self.generations) >= MOST_GENERATIONS:
-                self._archive(generation)
+            if is_over or was_left or (session is self and len(self.generations) >= MOST_GENERATIONS):
+                session._archive(generation)
         scheduler, steps = call.scheduler, call.info.steps
         # The counter is read before the generation's clock starts.
         energy = self.readings or EnergyWindow.begin(call.latent.device, id(self), self.text_joules)
@@ -161,9 +163,8 @@ class Session:
         self.generations.append(generation)
         self.current = generation
         shape = tuple(call.latent.shape[1:])
-        notes, warned = (
-            ((), ()) if self.differences is None else self.differences(steps, generation.sigmas, self.source, shape)
-        )
+        compare = self.differences or (lambda *_: ([], []))
+        notes, warned = compare(steps, generation.sigmas, self.source, shape)
         if self.goal is not None:  # a PSNR was verified under the conditions of the profile alone
             generation.goal = replace(self.goal, verified=None) if notes or warned else self.goal
         for text in (*self.notes, *notes):
@@ -176,19 +177,33 @@ class Session:
         self._finish(generation)
         self._reports.append(generation.report())
         self.generations.remove(generation)
+        self.current = None if self.current is generation else self.current
 
-    @staticmethod
-    def _finish(generation: Generation) -> None:
-        text = "" if generation.finished else shortfall(generation.report())
-        if text:
+    def _finish(self, generation: Generation) -> None:
+        if generation.finished:
+            return
+        if text := shortfall(report := generation.report()):
             warnings.warn(f"galaxydit: {text}", FullComputeWarning, stacklevel=2)
         generation.release()
+        if self.on_report is not None:
+            self.on_report(report)
+
+    def is_under_way(self, thread: int | None = None) -> bool:
+        """Whether a generation, of one thread if given, has not ended, and the scheduler has begun no other."""
+        own = [one for one in self.generations if thread in (None, one.thread)]
+        return any(one.is_under_way(self.source.pipe, self.source.scheduler) for one in own)
+
+    @_one_at_a_time
+    def adopt(self, reports: list[Report]) -> None:
+        """Add the reports of another session, which has ended."""
+        for generation in [one for one in self.generations if one.finished]:
+            self._archive(generation)
+        self._reports.extend(reports)
 
     @_one_at_a_time
     def close(self) -> None:
         for generation in sorted(self.generations, key=lambda one: one is self.current):
             self._archive(generation)
-        self.current = None
 
     def warn_and_note(self, text: str, category: type[Warning] = FullComputeWarning) -> None:
         """Add a note to the current report, and raise it as a Python warning once in a session."""
@@ -202,12 +217,15 @@ class Session:
         if self.current is not None and not self.current.finished and text not in self.current.notes:
             self.current.notes.append(text)
 
+    def _latest(self, default: Generation | None) -> Generation | None:
+        own = [generation for generation in self.generations if generation.thread == threading.get_ident()]
+        return self.current if self.current in own else next(iter(own[::-1]), default)
+
     @_one_at_a_time
     def end(self) -> None:
         """End the latest generation of this thread when its pipeline ends: drop its tensors, but keep its report. The
         accelerated pipeline does not end in mid-loop, so another one that shares its transformer did."""
-        own = [generation for generation in self.generations if generation.thread == threading.get_ident()]
-        latest = self.current if self.current in own else next(iter(own[::-1]), self.current)
+        latest = self._latest(self.current)
         if latest is not None and (latest.step == latest.steps - 1 or not self.source.may_be_running):
             energy = latest.energy
             is_own = energy.owner == id(self) and token_group(self.source.transformer) is None
@@ -230,8 +248,7 @@ class Session:
     @_one_at_a_time
     def leave_unknown(self, component: str, blocks: int) -> None:
         """Record a call that was computed because it was not understood, in this thread's latest generation."""
-        own = [generation for generation in self.generations if generation.thread == threading.get_ident()]
-        generation = self.current if self.current in own else next(iter(own[::-1]), None)
+        generation = self._latest(None)
         if generation is not None and not generation.finished:
             step, sigma = max(0, generation.step), generation.calls[-1].sigma if generation.calls else 1.0
             reason = Reason.UNKNOWN_CALL

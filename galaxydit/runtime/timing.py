@@ -11,21 +11,20 @@ from torch import Tensor, nn
 from galaxydit.clock import synchronize
 from galaxydit.energy import difference, read
 from galaxydit.errors import FullComputeWarning
+from galaxydit.runtime.attachment import Attachment
 from galaxydit.runtime.registration import HOOK_NAME, PluginHook
-from galaxydit.runtime.session import Session
 from galaxydit.torch_compile import around_the_model
 
 
 class EdgeHook(PluginHook):
-    """Measures text encoding (s, J) if `encodes_text`, else stores when decoding ended. Warns of `missed()`, since an
-    error would hit other pipelines that share the encoder or the VAE.
+    """Measures text encoding (s, J) if `encodes_text`, else stores when decoding ended, for the settings that
+    `choose` returns. Warns of `missed()`, since an error would hit other pipelines that share the encoder or the VAE.
     """
 
-    def __init__(self, session: Session, missed: Callable[[], str], *, encodes_text: bool) -> None:
+    def __init__(self, choose: Callable[[], Attachment], missed: Callable[[], str], *, encodes_text: bool) -> None:
         super().__init__()
-        self.session, self.missed = session, missed
-        self.encodes_text = encodes_text
-        self.name = f"{HOOK_NAME} edge {id(session):x}"  # pipelines share text encoders and VAEs
+        self.choose, self.missed, self.encodes_text = choose, missed, encodes_text
+        self.name = f"{HOOK_NAME} edge {id(self):x}"  # pipelines share text encoders and VAEs
 
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         # A clock would break the graph of a decode() that is compiled as one full graph.
@@ -37,7 +36,8 @@ class EdgeHook(PluginHook):
 
     @around_the_model
     def _timed(self, *args: Any, **kwargs: Any) -> Any:
-        session, device = self.session, self.session.source.device
+        session = self.choose().session
+        device = session.source.device
         reads = self.encodes_text and session.readings is None
         before = read(device, id(session)) if reads else None
         start = time.perf_counter()

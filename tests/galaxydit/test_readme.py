@@ -131,6 +131,20 @@ def test_a_loop_of_ones_own_states_all_that_is_needed(tiny_wan: Any, knows_sched
     assert bool(unknown) is not knows_scheduler
 
 
+def test_settings_change_per_request(tiny_wan: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    class Pipe(type(tiny_wan.pipe)):  # type: ignore[misc]
+        """The tiny pipeline, called with a prompt alone."""
+
+        def __call__(self, prompt: str, **settings: Any) -> Any:
+            return super().__call__(**tiny_wan.arguments | {"prompt": prompt, "num_inference_steps": 12} | settings)
+
+    tiny_wan.pipe.__class__ = Pipe
+    names = run_example("Settings per request", galaxydit=galaxydit, pipe=tiny_wan.pipe)
+    assert names["acceleration"].config.policy.speedup == 3.0
+    assert names["request"].report.compute_fraction == 1.0
+    assert capsys.readouterr().out.startswith("1.0\n")
+
+
 @pytest.mark.filterwarnings("ignore::galaxydit.NoEffectWarning")
 def test_an_observer_sees_every_call(tiny_wan: Any) -> None:
     names = run_example("Observing a generation", pipe=Prompted(tiny_wan))

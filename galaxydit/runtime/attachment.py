@@ -1,0 +1,139 @@
+"""The settings on a pipeline's transformers, and which serve a call: those of `accelerate`, `set` or `using`."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from galaxydit.config import GalaxyDiTConfig
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.report import Report
+from galaxydit.runtime.engine import Engine
+from galaxydit.runtime.hooks import module_hooks
+from galaxydit.runtime.registration import HOOK_NAME, HookSet
+from galaxydit.runtime.session import Session
+
+DEFERRED = "settings that were set within this generation hold from the next generation on"
+
+
+@dataclass(eq=False)
+class Attachment:
+    """One configuration on the transformers of a pipeline, as of one request (`Acceleration.using`).
+
+    Attributes:
+        session: its generations; engines: by component; hooks: those that it needs below the transformers.
+    """
+
+    session: Session
+    engines: Mapping[str, Engine]
+    hooks: HookSet | None = field(default=None, init=False)
+
+    @property
+    def config(self) -> GalaxyDiTConfig:
+        return self.session.config
+
+    @property
+    def reports(self) -> list[Report]:
+        """The reports of the generations with these settings, oldest first."""
+        return self.session.reports
+
+    @property
+    def report(self) -> Report:
+        """The report of the last generation with these settings. Raises GalaxyDiTError before the first one."""
+        if not self.reports:
+            raise GalaxyDiTError("report does not exist yet: generate something first")
+        return self.reports[-1]
+
+    def place(self) -> None:
+        """Place the hooks, once."""
+        if self.hooks is not None:
+            return
+        self.hooks = HookSet(engine.transformer for engine in self.engines.values())
+        for engine in self.engines.values():
+            for path, hook in module_hooks(engine):
+                hook.name = f"{HOOK_NAME} {id(self):x}"
+                self.hooks.add(engine.transformer.get_submodule(path), hook)
+        self.hooks.refresh()
+
+    def remove(self) -> None:
+        self.session.close()
+        self.session.peers.remove(self.session)
+        if self.hooks is not None:
+            self.hooks.remove()
+
+
+_REQUESTS: ContextVar[tuple[Attachment, ...]] = ContextVar("galaxydit_requests", default=())
+
+
+class Attachments:
+    """The attachments of one acceleration: `base` is that of `accelerate` or the last `set`."""
+
+    def __init__(self, base: Attachment) -> None:
+        self.base = base
+        self._others: list[Attachment] = []  # of open `using` blocks, and former bases with a generation under way
+        self._former: list[Attachment] = []
+        self._lock = threading.RLock()
+
+    def wanted(self) -> Attachment:
+        """The attachment for a generation that begins in this context."""
+        return next((one for one in reversed(_REQUESTS.get()) if one in self._others), self.base)
+
+    def current(self) -> Attachment:
+        """The attachment for the next call of this thread: a generation keeps the settings that it began with."""
+        wanted, thread = self.wanted(), threading.get_ident()
+        others = (one for one in (self.base, *self._others) if one is not wanted)
+        return next((one for one in others if one.session.is_under_way(thread)), wanted)
+
+    def serving(self) -> Attachment:
+        """`current`, with its hooks in place; when a generation begins, those of former settings are removed."""
+        with self._lock:
+            current = self.current()
+            for former in [one for one in self._former if one is not current and not one.session.is_under_way()]:
+                self._former.remove(former)
+                self._close(former)
+            current.place()
+            return current
+
+    def replace(self, base: Attachment) -> None:
+        """Take another base; the former one stays for its generation that is under way."""
+        with self._lock:
+            former, self.base = self.base, base
+            base.session.text_seconds = former.session.text_seconds
+            base.session.text_joules = former.session.text_joules
+            if former.session.is_under_way():
+                former.session.note(DEFERRED)
+                self._former.append(former)
+                self._others.append(former)
+            else:
+                former.remove()
+                base.session.adopt(former.reports)
+
+    @contextmanager
+    def opened(self, request: Attachment) -> Iterator[Attachment]:
+        """Context within which generations begin with a request's settings; its reports then join those of `base`."""
+        self._others.append(request)
+        token = _REQUESTS.set((*_REQUESTS.get(), request))
+        try:
+            yield request
+        finally:
+            _REQUESTS.reset(token)
+            with self._lock:
+                if request in self._others:
+                    self._close(request)
+
+    def _close(self, attachment: Attachment) -> None:
+        attachment.remove()
+        self._others.remove(attachment)
+        self.base.session.adopt(attachment.reports)
+
+    @property
+    def reports(self) -> list[Report]:
+        return [report for one in (self.base, *self._former) for report in one.reports]
+
+    def remove(self) -> None:
+        with self._lock:
+            for other in list(self._others):
+                self._close(other)
+            self._former.clear()
+            self.base.remove()
