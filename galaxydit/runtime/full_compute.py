@@ -2,15 +2,10 @@
 
 from galaxydit.policies.policy import Reason
 from galaxydit.runtime.call import Call
-from galaxydit.runtime.clean import mix_of
+from galaxydit.runtime.clean import Mix, mix_of
 from galaxydit.runtime.generation import NEW_TRAJECTORY
 from galaxydit.runtime.session import Session
 from galaxydit.runtime.step import Noise
-
-MOST_BREAKS = 2  # steps that no latent continued into; with more, each step rolls the latent or draws noise
-BROKEN = (
-    f"no latent continued into more than {MOST_BREAKS} steps (rolled, replaced, or with new noise), so all are computed"
-)
 
 
 def why_computed(call: Call, session: Session) -> Reason | None:
@@ -22,28 +17,30 @@ def why_computed(call: Call, session: Session) -> Reason | None:
             f"{config.few_steps} or fewer), so all are computed"
         )
         return Reason.FEW_STEPS
-    generation.is_broken = generation.is_broken or len(generation.breaks) > MOST_BREAKS
-    if generation.is_broken:
-        session.warn_and_note(BROKEN)
-        return Reason.NO_HISTORY
-    if generation.noise in (Noise.NONE, Noise.UNKNOWN) or config.history_length == 0:
-        return None
-    mix = mix_of(generation.scheduler, info)
-    if config.reuse == "output" and generation.reuses_clean:
-        call.mix = mix
-    if generation.noise is Noise.POSSIBLE:
-        return None
-    if config.reuse != "output":
-        generation.cannot_reuse = 'use reuse="output", because what the blocks add belongs to the drawn noise'
-    elif len(generation.trajectories) > 1:
-        generation.cannot_reuse = "its latents (windows, tiles, rolled latents) cannot be told apart by their noise"
-    elif mix is None and not generation.cannot_reuse and 0 < info.step < info.steps - 1:
-        generation.cannot_reuse = f"the clean prediction of {type(generation.scheduler).__name__} is not known"
+    drawn, mix = generation.noise is Noise.DRAWN, None
+    if config.history_length and generation.noise in (Noise.DRAWN, Noise.POSSIBLE):
+        mix = mix_of(generation.scheduler, info)
+        if config.reuse == "output" and generation.reuses_clean:
+            call.mix = mix
+        if drawn and not generation.cannot_reuse:
+            generation.cannot_reuse = _why_unknown(call, config.reuse, mix)
     if generation.cannot_reuse:
-        session.warn_and_note(
-            f"the scheduler draws noise in every step, and {generation.cannot_reuse}; so steps are computed in full"
-        )
-    return Reason.DRAWN_NOISE if generation.cannot_reuse or mix is None else None
+        cause = "the scheduler draws noise in every step, and " * drawn + generation.cannot_reuse
+        session.warn_and_note(f"{cause}; so steps are computed in full")
+    if generation.cannot_reuse or (drawn and config.history_length and mix is None):
+        return Reason.DRAWN_NOISE if drawn else Reason.NO_HISTORY
+    return None
+
+
+def _why_unknown(call: Call, reuse: str, mix: Mix | None) -> str:
+    """Why no clean prediction can be reused under drawn noise, or ""; the first and last step may lack it."""
+    if reuse != "output":
+        return 'use reuse="output", because what the blocks add belongs to the drawn noise'
+    if len(call.generation.trajectories) > 1:
+        return "its latents (windows, tiles, rolled latents) cannot be told apart by their noise"
+    if mix is None and 0 < call.info.step < call.info.steps - 1:
+        return f"the clean prediction of {type(call.generation.scheduler).__name__} is not known"
+    return ""
 
 
 def confirm_continuity(session: Session, call: Call) -> None:

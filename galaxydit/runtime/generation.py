@@ -31,8 +31,7 @@ class Generation:
         first, step: the first step that runs, and the latest; `step` is -1 before the first.
         scheduler, timesteps: None if unknown; the tensor and its address in the pipeline identify the generation.
         noise, reuses_clean: whether steps draw noise; whether clean predictions are reused where they may.
-        cannot_reuse: why no step can be reused under drawn noise, or "".
-        breaks, is_broken: steps into which no latent continued; whether they were too many, so that all is computed.
+        cannot_reuse, breaks: why no step can be reused any more, or ""; steps into which no latent continued.
         is_checked: compare each latent with the last step's, so that the host waits for the device; else comparisons
             are read before the first reused step (`is_trusted`: none failed) and in the last step.
         sigmas, response: noise level of each step, and `scheduler_response`; None where unknown or not yet measured.
@@ -52,7 +51,6 @@ class Generation:
     reuses_clean: bool = True
     cannot_reuse: str = ""
     breaks: set[int] = field(default_factory=set)
-    is_broken: bool = False
     is_checked: bool = True
     is_trusted: bool = False
     sigmas: tuple[float, ...] | None = None

@@ -27,6 +27,8 @@ from galaxydit.runtime.trajectory import Trajectory
 
 DEFAULT_REPORTS = 16
 MOST_GENERATIONS, MOST_TRAJECTORIES = 4, 16  # whose tensors are kept at the same time
+MOST_BREAKS = 2  # steps that no latent continued into; with more, each step rolls the latent or draws noise
+BROKEN = f"no latent continued into more than {MOST_BREAKS} steps (rolled, replaced, or with new noise)"
 
 Differences = Callable[[int, tuple[float, ...] | None, Source, tuple[int, ...]], tuple[list[str], list[str]]]
 """From a generation's number of steps, sigmas, source and latent shape without the batch to notes and warnings."""
@@ -110,10 +112,12 @@ class Session:
             generation.is_checked = generation.is_checked or is_window or is_late
             if generation.goal is not None and (is_late or is_window):
                 generation.goal = replace(generation.goal, verified=None)  # known for whole latents alone
-            if is_late:
-                self.warn_and_note(NEW_TRAJECTORY)
             if call.info.step > generation.first:
                 generation.breaks.add(call.info.step)
+            if len(generation.breaks) > MOST_BREAKS:
+                generation.cannot_reuse = generation.cannot_reuse or BROKEN
+            elif is_late:
+                self.warn_and_note(NEW_TRAJECTORY)
         elif trajectory.step < call.info.step and generation is not None:
             generation.breaks.discard(call.info.step)
         assert generation is not None

@@ -9,6 +9,7 @@ import inspect
 import math
 import pkgutil
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -131,6 +132,11 @@ IN_FULL = {
         diffusers.SCMScheduler, "flow_prediction", set_timesteps={"max_timesteps": 1.57, "intermediate_timesteps": None}
     ),
     "Wuerstchen": Case(diffusers.DDPMWuerstchenScheduler, "epsilon"),
+}
+
+CHURNED = {
+    "EDM Euler, churn": Case(diffusers.EDMEulerScheduler, "edm", {"s_churn": 10.0}),
+    "Heun, churn": flow_case("FlowMatchHeunDiscreteScheduler", {"s_churn": 30.0}, shift=3.0),
 }
 
 
@@ -258,6 +264,19 @@ def test_a_scheduler_whose_clean_prediction_is_not_known_is_computed_in_full_wit
     assert torch.equal(fast, plain)
     assert {call.reason for call in report.calls} >= {Reason.DRAWN_NOISE}
     assert report.reused_steps == 0
+
+
+@pytest.mark.parametrize("case", cases_of(CHURNED))
+def test_noise_that_the_scheduler_does_not_announce_is_found_with_one_warning(case: Case) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", FullComputeWarning)
+        plain, fast, report = run(case)
+    assert torch.equal(fast, plain)
+    assert report.reused_steps == 0
+    why = "no latent continued into more than 2 steps (rolled, replaced, or with new noise); so steps are computed in"
+    texts = [str(one.message) for one in caught if one.category is FullComputeWarning]
+    assert [why in text for text in texts if "was asked for" not in text] == [True], texts
+    assert [why in note for note in report.notes].count(True) == 1
 
 
 @pytest.mark.parametrize("name", ["DDPM", "Euler ancestral", "DPM++ SDE, v"])
