@@ -29,7 +29,7 @@ def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
 
 def scales_of(layer: Any) -> tuple[tuple[str, float], ...]:
     """`(name, scale)` of each adapter of a PEFT layer, to six decimals, because pipelines that unscale round."""
-    return tuple((name, round(scale, 6)) for name, scale in layer.scaling.items())
+    return tuple((name, round(float(scale), 6)) for name, scale in layer.scaling.items())
 
 
 def _versions_of(layer: nn.Module) -> tuple[int, ...]:

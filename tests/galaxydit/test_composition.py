@@ -308,3 +308,31 @@ def test_a_scale_of_adapters_changed_in_the_arguments_is_not_answered_with_old_o
     ):
         with_adapters.run(callback_on_step_end=alter, attention_kwargs=scale)
     assert [call.step for call in acceleration.report.calls if not call.reused and call.step > 3] == [7, 7]
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_step_after_a_hotswap_is_computed(tiny_wan: Any, tmp_path: Path, padded: bool) -> None:
+    """Weights are exchanged in place; for adapters of other ranks they are padded, and the scales are tensors."""
+    peft = pytest.importorskip("peft")
+    pipe, weights = tiny_wan.pipe, []
+    for rank in (2, 4 if padded else 2):
+        settings = peft.LoraConfig(r=rank, lora_alpha=2, target_modules=["to_q", "to_v"], init_lora_weights=False)
+        pipe.transformer.add_adapter(settings, "made")
+        weights.append(peft.get_peft_model_state_dict(pipe.transformer, adapter_name="made"))
+        pipe.transformer.delete_adapters("made")
+    if padded:
+        pipe.transformer.enable_lora_hotswap(target_rank=4, check_compiled="ignore")
+    for rank, state in zip("ab", weights, strict=True):
+        WanPipeline.save_lora_weights(tmp_path / rank, transformer_lora_layers=state)
+    pipe.load_lora_weights(tmp_path / "a", adapter_name="style")
+
+    def swap(pipe: Any, step: int, timestep: Any, values: Any) -> Any:
+        if step == 6:
+            pipe.load_lora_weights(tmp_path / "b", adapter_name="style", hotswap=True)
+        return values
+
+    config = GalaxyDiTConfig(FixedSteps((0, 1, 2, 9)))
+    for callback, computed in ((None, {0, 1, 2, 9}), (swap, {0, 1, 2, 7, 9})):
+        with galaxydit.accelerate(pipe, config=config) as acceleration:
+            tiny_wan.run(callback_on_step_end=callback)
+        assert {step for step, _ in acceleration.report.computed_steps} == computed
