@@ -32,7 +32,7 @@ def why_computed(call: Call, session: Session) -> Reason | None:
     return None
 
 
-def _why_unknown(call: Call, reuse: str, mix: Mix | None) -> str:
+def _why_unknown(call: Call, reuse: object, mix: Mix | None) -> str:
     """Why no clean prediction can be reused under drawn noise, or ""; the first and last step may lack it."""
     if reuse != "output":
         return 'use reuse="output", because what the blocks add belongs to the drawn noise'

@@ -137,12 +137,17 @@ class Session:
             generation.end(trajectory)
 
     def _open(self, call: CallIdentity) -> Generation:
+        timesteps = getattr(call.scheduler, "timesteps", None)
+        # A loop that another one interrupted in its first step, where both looked like windows of one generation.
+        goes_on = timesteps is not None and any(
+            one.timesteps is timesteps and one.first < call.info.step for one in self.generations
+        )
         owned = [(session, generation) for session in self.peers for generation in session.generations]
         for session, generation in owned:
             is_own = generation.thread == threading.get_ident()
             is_over = generation.finished or (is_own and generation.step == generation.steps - 1)
             was_left = call.scheduler is not None and generation.scheduler is call.scheduler
-            if self.source.is_running and generation.timesteps is getattr(call.scheduler, "timesteps", None):
+            if self.source.is_running and generation.timesteps is timesteps:
                 was_left = False  # the pipeline's loop is under way, and another one begins
             if is_over or was_left or (session is self and len(self.generations) >= MOST_GENERATIONS):
                 session._archive(generation)
@@ -155,7 +160,7 @@ class Session:
             first=call.info.step,
             steps=steps,
             scheduler=scheduler,
-            timesteps=getattr(scheduler, "timesteps", None),
+            timesteps=timesteps,
             text_seconds=self.text_seconds,
             names_branches=call.branch is not None,
             noise=noise_of(scheduler),
@@ -175,6 +180,8 @@ class Session:
             self.note(text)
         for text in (*self.warnings, *warned):
             self.warn_and_note(text, ProfileWarning)
+        if goes_on:
+            self.warn_and_note(NEW_TRAJECTORY)
         return generation
 
     def _archive(self, generation: Generation) -> None:

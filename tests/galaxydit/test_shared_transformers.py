@@ -83,13 +83,13 @@ def in_turns(pipe: Any, runs: list[Callable[[], Tensor]]) -> list[Tensor]:
     return [results[0], results[1]]
 
 
-def nested(pipe: Any, runs: list[Callable[[], Tensor]]) -> list[Tensor]:
-    """The second as a whole after the fifth step of the first."""
+def nested(pipe: Any, runs: list[Callable[[], Tensor]], after: int = 5) -> list[Tensor]:
+    """The second as a whole after so many steps of schedulers in the first."""
     steps, inner = [], []
 
     def begin_inner() -> None:
         steps.append(None)
-        if len(steps) == 5:
+        if len(steps) == after:
             inner.append(runs[1]())
 
     with after_each_step(pipe.scheduler, begin_inner):
@@ -109,3 +109,16 @@ def test_pipelines_with_one_transformer_are_not_mixed(name: str, together: Calla
     assert torch.equal(first, alone[0])
     assert not torch.equal(first, plain[0])
     assert torch.equal(second, alone[1]) or torch.equal(second, plain[1])
+
+
+def test_a_loop_that_another_one_interrupts_within_its_first_step_begins_anew_with_a_warning() -> None:
+    """Diffusion forcing steps one frame after the other, so the second loop looks like a window of the first."""
+    pipe, runs = twins(PIPELINES["SkyReels-V2 forcing"])
+    with galaxydit.accelerate(pipe, config=OFTEN):
+        alone = [run() for run in runs]
+    with (
+        galaxydit.accelerate(pipe, config=OFTEN) as acceleration,
+        pytest.warns(galaxydit.FullComputeWarning, match="another loop began"),
+    ):
+        assert torch.equal(nested(pipe, runs, after=1)[1], alone[1])
+    assert any("another loop began" in note for note in acceleration.report.notes)
