@@ -7,6 +7,7 @@ import pytest
 import torch
 from diffusers import WanTransformer3DModel
 from diffusers.models.attention_dispatch import AttentionBackendName, attention_backend
+from quantised import QUANTISED
 from torch import Tensor, nn
 
 import galaxydit
@@ -25,24 +26,6 @@ def _backend_of_the_process() -> Iterator[None]:
     """`set_attention_backend` of one model sets that of the process, too."""
     with attention_backend(AttentionBackendName.NATIVE):
         yield
-
-
-def quantise_with_torchao(transformer: WanTransformer3DModel) -> None:
-    """Eight-bit weights, as `TorchAoConfig(Int8WeightOnlyConfig())` gives when a model is loaded."""
-    torchao = pytest.importorskip("torchao.quantization")
-    torchao.quantize_(transformer.blocks, torchao.Int8WeightOnlyConfig())
-
-
-def quantise_with_bitsandbytes(transformer: WanTransformer3DModel) -> None:
-    """Four-bit weights, as `BitsAndBytesConfig(load_in_4bit=True)` gives when a model is loaded."""
-    layers = pytest.importorskip("bitsandbytes").nn
-    for path, module in list(transformer.blocks.named_modules()):
-        if isinstance(module, nn.Linear):
-            layer = layers.Linear4bit(module.in_features, module.out_features, compute_dtype=torch.float32)
-            layer.weight = layers.Params4bit(module.weight.data, requires_grad=False)
-            layer.bias = module.bias
-            parent, name = path.rsplit(".", 1)
-            setattr(transformer.blocks.get_submodule(parent), name, layer.to("cpu"))
 
 
 def window(transformer: WanTransformer3DModel) -> None:
@@ -67,8 +50,7 @@ def window(transformer: WanTransformer3DModel) -> None:
 
 
 CHANGES: dict[str, Callable[[WanTransformer3DModel], None]] = {
-    "torchao": quantise_with_torchao,
-    "bitsandbytes": quantise_with_bitsandbytes,
+    **QUANTISED,
     "native attention": lambda transformer: transformer.set_attention_backend("native"),
     "math attention": lambda transformer: transformer.set_attention_backend("_native_math"),
     "sparse attention": window,
@@ -99,6 +81,6 @@ def test_changed_layers_are_computed_as_without_the_plugin(tiny_wan: Any, change
 def test_a_quantised_model_is_not_taken_for_another_checkpoint(tiny_wan: Any) -> None:
     """Its weights cannot be read, so its architecture decides whether a profile belongs to it."""
     identity = model_of(tiny_wan.pipe.transformer)
-    quantise_with_torchao(tiny_wan.pipe.transformer)
+    QUANTISED["torchao"](tiny_wan.pipe.transformer)
     assert project_weights(tiny_wan.pipe.transformer) == ()
     assert model_mismatch(identity, tiny_wan.pipe.transformer) is None
