@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from galaxydit.policies.schedule import FixedSteps as FixedSteps
     from galaxydit.policies.schedule import Schedule as Schedule
     from galaxydit.policies.threshold import Threshold as Threshold
+    from galaxydit.profiles.noise_levels import NoiseLevels as NoiseLevels
+    from galaxydit.profiles.noise_levels import noise_levels as noise_levels
     from galaxydit.profiles.registry import load_profile as load_profile
     from galaxydit.profiles.schema import Profile as Profile
     from galaxydit.proxies import PROXIES as PROXIES
@@ -52,6 +54,7 @@ _NAMES = {
     "policies.online": "Online",
     "policies.schedule": "FixedSteps Schedule",
     "policies.threshold": "Threshold",
+    "profiles.noise_levels": "NoiseLevels noise_levels",
     "profiles.registry": "load_profile",
     "profiles.schema": "Profile",
     "proxies": "PROXIES Proxy",

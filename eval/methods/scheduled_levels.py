@@ -14,31 +14,17 @@ from diffusers import DiffusionPipeline
 from galaxydit.errors import check_count
 from galaxydit.eval.methods.galaxydit_methods import AT_SPEEDUPS
 from galaxydit.eval.methods.method import Setting, method
-from galaxydit.eval.methods.optimised_noise_levels import Choose, at_noise_levels
+from galaxydit.eval.methods.optimised_noise_levels import at_noise_levels
 from galaxydit.pipelines.trial import Attached
 from galaxydit.policies.budget import full_step_count
-from galaxydit.policies.policy import Limits, Observation
-from galaxydit.policies.schedule import Schedule
-from galaxydit.profiles.resolve import resolve
-from galaxydit.request import SCHEDULE, Request
-
-
-def _placed(pipe: DiffusionPipeline, speedup: float, profile: str | None = None) -> Choose:
-    """Function from the noise levels of all steps to the indices of the full steps for a speedup.
-
-    The schedule follows the profile file, by default the model's shipped profile, and without one the general schedule.
-    """
-    config = resolve(pipe, Request(speedup=speedup, policy=SCHEDULE, profile=profile)).config
-    schedule, limits = config.policy, Limits(config.warmup, config.keep_last, config.max_consecutive)
-    assert isinstance(schedule, Schedule)  # of `policy=SCHEDULE`, with a profile and without
-    return lambda levels: schedule.place(Observation(0, len(levels), None, False, sigmas=tuple(levels), limits=limits))
+from galaxydit.profiles.noise_levels import planned_steps
 
 
 def scheduled_steps(pipe: DiffusionPipeline, speedup: float, steps: int) -> Sequence[int]:
     """Indices of the full steps that the schedule plans for a speedup at the scheduler's noise levels for `steps`."""
     scheduler = deepcopy(pipe.scheduler)
     scheduler.set_timesteps(steps)
-    return _placed(pipe, speedup)(scheduler.sigmas[:-1].tolist())
+    return planned_steps(pipe, speedup)(scheduler.sigmas[:-1].tolist())
 
 
 @method(
@@ -50,4 +36,4 @@ def scheduled_steps(pipe: DiffusionPipeline, speedup: float, steps: int) -> Sequ
 )
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
     check_count("of", setting["of"], minimum=1)
-    return at_noise_levels(pipe, setting["of"], _placed(pipe, setting["speedup"], setting.get("profile")))
+    return at_noise_levels(pipe, setting["of"], planned_steps(pipe, setting["speedup"], setting.get("profile")))

@@ -131,18 +131,30 @@ def test_a_loop_of_ones_own_states_all_that_is_needed(tiny_wan: Any, knows_sched
     assert bool(unknown) is not knows_scheduler
 
 
-def test_settings_change_per_request(tiny_wan: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def called_with_a_prompt(tiny_wan: Any) -> Any:
     class Pipe(type(tiny_wan.pipe)):  # type: ignore[misc]
-        """The tiny pipeline, called with a prompt alone."""
+        """The tiny pipeline, called with a prompt."""
 
-        def __call__(self, prompt: str, **settings: Any) -> Any:
-            return super().__call__(**tiny_wan.arguments | {"prompt": prompt, "num_inference_steps": 12} | settings)
+        def __call__(self, prompt: str, num_inference_steps: int = 12, **settings: Any) -> Any:
+            given = tiny_wan.arguments | {"prompt": prompt, "num_inference_steps": num_inference_steps}
+            return super().__call__(**given | settings)
 
     tiny_wan.pipe.__class__ = Pipe
-    names = run_example("Settings per request", galaxydit=galaxydit, pipe=tiny_wan.pipe)
+    return tiny_wan.pipe
+
+
+def test_settings_change_per_request(tiny_wan: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    names = run_example("Settings per request", galaxydit=galaxydit, pipe=called_with_a_prompt(tiny_wan))
     assert names["acceleration"].config.policy.speedup == 3.0
     assert names["request"].report.compute_fraction == 1.0
     assert capsys.readouterr().out.startswith("1.0\n")
+
+
+def test_plain_steps_at_the_planned_levels(tiny_wan: Any) -> None:
+    pipe = called_with_a_prompt(tiny_wan)
+    planned = run_example("Planned noise levels without a cache", galaxydit=galaxydit, pipe=pipe)["planned"]
+    assert tuple(pipe.scheduler.timesteps.tolist()) == planned.timesteps
+    assert len(planned.timesteps) == 25
 
 
 @pytest.mark.filterwarnings("ignore::galaxydit.NoEffectWarning")

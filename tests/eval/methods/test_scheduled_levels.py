@@ -32,6 +32,10 @@ def test_the_levels_are_those_of_the_plugins_full_steps(tiny_wan_pipeline, tiny_
     with METHOD.attach(tiny_wan_pipeline, setting, None):
         generate(tiny_wan_pipeline, PROMPT, few, seed=0, decode=False, on_step=note_levels)
     np.testing.assert_allclose(levels[0], computed, atol=1e-6)
+    if flow_shift is None:
+        np.testing.assert_allclose(
+            galaxydit.noise_levels(tiny_wan_pipeline, speedup, STEPS).levels, computed, atol=1e-6
+        )
     assert len(levels) == few.steps == len(computed) < STEPS
 
 
