@@ -85,8 +85,10 @@ def test_a_family_is_one_entry() -> None:
     assert torch.equal(denoise(transformer), plain)
 
 
-def test_a_proxy_is_one_entry(tiny_wan: Any) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_proxy_is_one_entry(tiny_wan: Any, dtype: torch.dtype) -> None:
     run_example("Adding a proxy")
+    tiny_wan.pipe.transformer.to(dtype)
     config = GalaxyDiTConfig(Threshold(50.0), "pooled_latent", max_consecutive=2)
     with galaxydit.accelerate(tiny_wan.pipe, config=config) as acceleration:
         tiny_wan.run()
