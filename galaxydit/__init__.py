@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from galaxydit.profiles.noise_levels import noise_levels as noise_levels
     from galaxydit.profiles.registry import load_profile as load_profile
     from galaxydit.profiles.schema import Profile as Profile
-    from galaxydit.proxies import PROXIES as PROXIES
     from galaxydit.proxies import Proxy as Proxy
     from galaxydit.report import CallRecord as CallRecord
     from galaxydit.report import Report as Report
     from galaxydit.runtime.observer import Observer as Observer
+
+PROXIES: "dict[str, Proxy]"
+"""All proxies by name, such as "block_residual"; a new entry adds one."""
 
 __version__ = "0.2.0"
 
