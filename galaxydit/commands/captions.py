@@ -1,7 +1,8 @@
 """Prompts of a command: a text file, or for the embedded model (wan-tiny) a number of captions not used in training."""
 
+import json
 import re
-from collections.abc import Container
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +11,11 @@ import typer
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.commands.console import say
 from galaxydit.errors import refusal
+from galaxydit.pipelines.model_names import EMBEDDED
 
 WITH_CAPTIONS = "wan-tiny"  # the model whose unseen captions can be drawn
 MOST_CAPTIONS = 10_000
+SHOWN_WORDS = 10
 Prompts = Annotated[str, typer.Option(help="A file, one prompt a line; for wan-tiny also a number of unseen captions.")]
 
 
@@ -25,7 +28,7 @@ def calibration_prompts(given: Path | None, model: str, option: str) -> tuple[st
     """
     if given is None and model != WITH_CAPTIONS:
         raise typer.BadParameter("is needed for this model: pass a text file, one prompt a line", param_hint=option)
-    return _read(given or WAN_TINY_PROMPTS, option)
+    return _read(given or WAN_TINY_PROMPTS, option, model)
 
 
 def read_or_draw_prompts(given: str, model: str, reserved: tuple[str, ...]) -> tuple[str, ...]:
@@ -35,7 +38,7 @@ def read_or_draw_prompts(given: str, model: str, reserved: tuple[str, ...]) -> t
     be read.
     """
     if model != WITH_CAPTIONS or not given.isdecimal():
-        return _read(Path(given), "--prompts")
+        return _read(Path(given), "--prompts", model)
     if not 0 < int(given) <= MOST_CAPTIONS:
         expected = f"a text file, or a number from 1 to {MOST_CAPTIONS}"
         raise refusal("--prompts", int(given), expected, "pass for example 32")
@@ -44,18 +47,26 @@ def read_or_draw_prompts(given: str, model: str, reserved: tuple[str, ...]) -> t
     return tuple(draw_prompts(int(given), seed=0, apart_from=reserved))
 
 
-def _read(path: Path, option: str) -> tuple[str, ...]:
+def _read(path: Path, option: str, model: str) -> tuple[str, ...]:
     try:
         if path.exists() and not path.is_file():  # a pipe that nobody writes to would be waited for without end
             raise refusal(option, str(path), "a text file", "save the prompts in a file, one a line")
-        return tuple(read_prompts(path, option))
+        prompts = tuple(read_prompts(path, option))
     except OSError as error:
         expected = f"a text file that can be read ({error.strerror})"
         raise refusal(option, str(path), expected, "pass an existing one, with one prompt a line") from error
+    warn_of_unknown_words(model, prompts)
+    return prompts
 
 
-def warn_of_unknown_words(prompt: str, known: Container[str]) -> None:
-    """Warn on stderr of words in a caption that are not among `known`, the vocabulary of the embedded model."""
-    if unknown := ", ".join(word for word in re.findall(r"\w+", prompt.lower()) if word not in known):
+def warn_of_unknown_words(model: str, prompts: Iterable[str]) -> None:
+    """Warn on stderr of words in captions that are not in the vocabulary of the embedded model, if `model` names it."""
+    if model != WITH_CAPTIONS:
+        return
+    known = json.loads((EMBEDDED[model] / "tokenizer" / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
+    words = dict.fromkeys(word for prompt in prompts for word in re.findall(r"\w+", prompt.lower()))
+    if unknown := [word for word in words if word not in known]:
+        more = f" and {len(unknown) - SHOWN_WORDS} more words" if len(unknown) > SHOWN_WORDS else ""
         example = "a red ball moves left over a plain background"
-        say(f"warning: {WITH_CAPTIONS} does not know {unknown}; it knows captions like '{example}'", "yellow")
+        listed = ", ".join(unknown[:SHOWN_WORDS])
+        say(f"warning: {model} does not know {listed}{more}; it knows captions like '{example}'", "yellow")

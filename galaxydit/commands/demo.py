@@ -28,7 +28,7 @@ def demo(
     request: RequestOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Make a video of your model plain, accelerated, and with half the steps, side by side with their differences."""
+    """Make a video plain, accelerated, and with half the steps. They stand side by side with their differences."""
     if prompt is not None and prompts != 1:
         raise typer.BadParameter("is 1 if --prompt is given: leave one of the two out", param_hint="--prompts")
     texts = inputs.added_to(_prompts(source.model, prompts, seed) if prompt is None else [prompt])
@@ -39,8 +39,7 @@ def demo(
         from galaxydit.eval.demo import run_demo
 
         pipe = source.load()
-        if source.model == WITH_CAPTIONS:
-            warn_of_unknown_words(prompt or "", pipe.tokenizer.get_vocab())
+        warn_of_unknown_words(source.model, [prompt or ""])
         meter = meter_of(pipe._execution_device, cpu=True)
         result = run_demo(
             pipe,
@@ -67,7 +66,7 @@ def demo(
 
 
 def _prompts(model: str, count: int, seed: int) -> list[str]:
-    """Built-in prompts; for the embedded model unseen captions, a single one over a plain background, where differences are seen best."""
+    """Built-in prompts; for the embedded model unseen captions, a single one over a plain background."""
     if model != WITH_CAPTIONS:
         from galaxydit.eval.validate.validation_job import validation_prompts
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from galaxydit.commands import options
-from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts, warn_of_unknown_words
+from galaxydit.commands.captions import calibration_prompts, warn_of_unknown_words
 from galaxydit.commands.checks import check_output_file, check_prompt_inputs
 from galaxydit.commands.console import say, show, step_bar, working
 from galaxydit.commands.jobs import check_price, job_keys, make_videos, show_plan
@@ -89,8 +89,7 @@ def generate(
         from galaxydit.pipelines.video import save_video
 
         pipe = source.load()
-    if source.model == WITH_CAPTIONS:
-        warn_of_unknown_words(prompt, pipe.tokenizer.get_vocab())
+    warn_of_unknown_words(source.model, [prompt])
     settings = sizes.settings_for(pipe)
     with ExitStack() as stack:
         handle = stack.enter_context(galaxydit.accelerate(pipe, **vars(request))) if accelerate else None
@@ -116,7 +115,7 @@ def _generate_many(
     allow_mixed_versions: bool,
     record: Path | None,
 ) -> None:
-    """Make a video of each prompt of the job `data` in `out`, print their paths, and exit with 1 if one failed.
+    """Make a video of each prompt of the job `data` in `out`, print a summary, and exit with 1 if one failed.
 
     `acceleration` None is without the plugin. With `dry_run`, show their cost instead, by the price of a GPU hour.
     """
@@ -130,13 +129,14 @@ def _generate_many(
         show_plan(job, out, cluster, price=price)
         return
     say(f"{len(job.prompts)} prompts: starting")
+    warn_of_unknown_words(job.model, job.prompts)
     make_videos(job, out, cluster, allow_mixed_versions=allow_mixed_versions, record=record)
+    from galaxydit.eval.report.export import write_csv
     from galaxydit.eval.report.read_run import read_run
 
-    asked = set(job.prompts)
-    records = [record for record in read_run(out).records if record.prompt in asked]
-    done = sum(record.is_done for record in records)
-    show(*(f"{out}/{record.video}" for record in records if record.video))
-    say(f"{done} done, {len(records) - done} failed; `galaxydit eval export {out}` writes a table of all")
-    if done < len(records):
+    run, asked = read_run(out), set(job.prompts)
+    done = [record.is_done for record in run.records if record.prompt in asked]
+    show(f"{sum(done)} videos in {out}/files, {len(done) - sum(done)} failed")
+    show(f"`galaxydit eval export {out}` lists them" if run.root is None else write_csv(run, run.root / "results.csv"))
+    if not all(done):
         raise typer.Exit(1)

@@ -2,9 +2,11 @@
 
   runs/x/run.json                format, kind of the run (such as "job") and its conditions
   runs/x/units/<unit id>.json    a unit is finished exactly when this record is there and sound
-  runs/x/files/<unit id>.<token>.<name>    each attempt has its own token
+  runs/x/files/<number>-<words of the prompt>-<rest of the unit's name>.<name>
 
-The first record stays, and files that no record names are ignored, so there are no locks, and processes may be killed.
+Each attempt writes files of its own, with the unit's hash and a token in their names; a local one then loses both, if
+that name is free. The first record stays, and files that no record names are ignored, so there are no locks, and
+processes may be killed.
 """
 
 import hashlib
@@ -23,11 +25,11 @@ from fsspec.implementations.local import LocalFileSystem
 
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.files import naming_errors, replacing
-from galaxydit.pipelines.runs.unit import FORMAT, Record, StoredFile, Unit, decode, encode
+from galaxydit.pipelines.runs.unit import FORMAT, Record, StoredFile, Unit, attempt_and_file, decode, encode
 
 HEADER, UNITS, FILES = "run.json", "units", "files"
 PARTIAL = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.json")
-ATTEMPT = re.compile(r"(?P<unit>.+)\.[0-9a-f]{8}\.[a-z0-9_.]+")
+ATTEMPT = re.compile(r".+-(?P<hash>[0-9a-f]{16})\.[0-9a-f]{8}\.[a-z0-9_.]+")
 CHUNK = 512  # records that are asked for at once
 SHOWN_DIFFERENCES = 12
 
@@ -153,12 +155,15 @@ class Store:
         An earlier record stays, unless it is damaged, or it failed and the new one is done.
         """
         token, files = secrets.token_hex(4), {}
+        attempt, _ = attempt_and_file(record.unit, record.data)
         try:
             for name, content in contents.items():
-                path = f"{FILES}/{record.unit}.{token}.{name}"
+                path = f"{FILES}/{attempt}.{token}.{name}"
                 files[name] = StoredFile(path, len(content), hashlib.sha256(content).hexdigest())
                 with naming_errors(f"{self.root}/{path}"):
                     self._fs.pipe_file(f"{self._path}/{path}", content)  # it counts only once the record names it
+                if self.is_local and self._renamed(path, _name_of(record, name)):
+                    files[name] = replace(files[name], path=_name_of(record, name))
             first = self.read_sound(record.unit)
             if first is None or (record.is_done and not first.is_done):
                 first = record = replace(record, files=files)
@@ -170,6 +175,16 @@ class Store:
             self._remove(file.path for file in files.values())
         return first
 
+    def _renamed(self, path: str, name: str) -> bool:
+        """Rename a local file unless another attempt or unit has the name; whether it was renamed."""
+        with suppress(OSError):
+            Path(self.root, name).open("xb").close()
+            with suppress(OSError):
+                os.replace(Path(self.root, path), Path(self.root, name))
+                return True
+            Path(self.root, name).unlink()
+        return False
+
     def discard(self, unit_id: str, record: Record | None) -> None:
         """Remove a record, None if damaged, and its files, so that the unit is made again."""
         files = record.files.values() if record is not None else ()
@@ -178,14 +193,23 @@ class Store:
     def tidy(self, units: Sequence[Unit]) -> None:
         """Remove partial records and unnamed files, left by killed workers, of units that have a record."""
         ids = {unit.id for unit in units} & self.unit_ids()
+        by_hash = {unit_id[-16:]: unit_id for unit_id in ids}
         for name in self._list(UNITS):
             if (match := PARTIAL.fullmatch(name)) and match["name"] in ids:
                 self._remove([f"{UNITS}/{name}"])
-        for name in self._list(FILES):
-            if (match := ATTEMPT.fullmatch(name)) and match["unit"] in ids:
-                record = self.read_sound(match["unit"])
-                if record is not None and f"{FILES}/{name}" not in {file.path for file in record.files.values()}:
-                    self._remove([f"{FILES}/{name}"])
+        for name in (there := self._list(FILES)):
+            match, path = ATTEMPT.fullmatch(name), f"{FILES}/{name}"
+            if match is None or (record := self.read_sound(by_hash.get(match["hash"], ""))) is None:
+                continue
+            named = {file.path: _name_of(record, name) for name, file in record.files.items()}
+            if path not in named:
+                self._remove([path])
+            elif named[path].removeprefix(f"{FILES}/") in there and not self._is_named(named[path]):
+                self._remove([named[path]])  # of an attempt that was killed before its record
+
+    def _is_named(self, path: str) -> bool:
+        records = map(self.read_sound, self.unit_ids())
+        return any(file.path == path for record in records if record is not None for file in record.files.values())
 
     def local_path(self, path: str) -> Path:
         """Local path of a `StoredFile.path`; a remote file is copied to a temporary place."""
@@ -272,6 +296,11 @@ class Store:
         for name in names:
             with suppress(OSError):
                 self._fs.rm_file(f"{self._path}/{name}")
+
+
+def _name_of(record: Record, name: str) -> str:
+    """The path of a record's file that no other attempt or unit has."""
+    return f"{FILES}/{attempt_and_file(record.unit, record.data)[1]}.{name.removeprefix('video.')}"
 
 
 def _json(data: Any) -> bytes:

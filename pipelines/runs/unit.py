@@ -3,10 +3,13 @@
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import cached_property
+from textwrap import shorten
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
@@ -110,7 +113,8 @@ def decode(text: bytes, unit: str) -> Record:
         raise GalaxyDiTError(f"the record of {unit} is damaged: it names the unit {record.unit}; run again to make it")
     if not unit.endswith(_hash_or_nothing(record.data)):
         raise GalaxyDiTError(f"the record of {unit} is damaged: data: of another unit; run again to make it")
-    own = re.compile(rf"files/{re.escape(unit)}\.[0-9a-f]{{8}}\.[a-z0-9_.]+")
+    names = "|".join(map(re.escape, (unit, *attempt_and_file(unit, record.data))))
+    own = re.compile(rf"files/({names})(\.[0-9a-f]{{8}})?\.[a-z0-9_.]+")
     for file in record.files.values():
         if not own.fullmatch(file.path):
             raise GalaxyDiTError(
@@ -118,6 +122,26 @@ def decode(text: bytes, unit: str) -> Record:
                 "make it"
             )
     return record
+
+
+def attempt_and_file(unit: str, data: Any) -> tuple[str, str]:
+    """How the names of a unit's files begin: while it is made, with its hash, and afterwards, without it.
+
+    Words of the prompt follow the number with which the unit's name begins.
+    """
+    name, digits = unit[:-17], unit[-17:]
+    number, _, rest = name.partition("-")
+    words = _words_of(data["prompt"]) if isinstance(data, Mapping) and isinstance(data.get("prompt"), str) else ""
+    readable = "-".join(filter(None, (number, words, rest)))
+    return readable + digits, readable
+
+
+def _words_of(prompt: str) -> str:
+    """Up to 40 characters of a prompt, a text or a JSON object with one, such as "a-cat-walks-on-grass"."""
+    with suppress(ValueError, TypeError, KeyError, RecursionError):
+        prompt = str(json.loads(prompt)["prompt"])
+    plain = unicodedata.normalize("NFKD", prompt).encode("ascii", "ignore").decode().lower()
+    return shorten(" ".join(re.findall(r"[a-z0-9]+", plain)), 40, placeholder="").replace(" ", "-")
 
 
 def _hash_or_nothing(data: Any) -> str:

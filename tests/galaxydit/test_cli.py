@@ -1,3 +1,4 @@
+import csv
 import json
 import re
 import subprocess
@@ -13,7 +14,7 @@ import torch
 from typer.main import get_command
 
 from galaxydit.cli import app, main
-from galaxydit.commands.captions import warn_of_unknown_words
+from galaxydit.commands.captions import read_or_draw_prompts, warn_of_unknown_words
 from galaxydit.commands.console import show_json
 from galaxydit.commands.demo import demo_table
 from galaxydit.commands.inspect import describe_profile
@@ -271,12 +272,16 @@ def test_a_misspelt_method_gets_a_proposal(capsys: pytest.CaptureFixture, tmp_pa
     assert not (tmp_path / "new").exists()
 
 
-def test_words_that_the_embedded_model_never_saw_are_named(capsys: pytest.CaptureFixture):
-    vocabulary = json.loads((model_names.EMBEDDED["wan-tiny"] / "tokenizer" / "tokenizer.json").read_text())
-    warn_of_unknown_words(PROMPT.capitalize() + ", in front of a cyan square", vocabulary["model"]["vocab"])
+def test_words_that_the_embedded_model_never_saw_are_named(capsys: pytest.CaptureFixture, tmp_path: Path):
+    warn_of_unknown_words("wan-tiny", [PROMPT.capitalize() + ", in front of a cyan square"])
+    warn_of_unknown_words("another", ["A cat moves left"])
     assert not capsys.readouterr().err
-    warn_of_unknown_words("A cat moves left", vocabulary["model"]["vocab"])
-    assert capsys.readouterr().err.startswith("warning: wan-tiny does not know cat; it knows captions like 'a red ball")
+    (tmp_path / "captions.txt").write_text(f"A cat moves left\n{PROMPT}\nA dog and a cat\n")
+    read_or_draw_prompts(str(tmp_path / "captions.txt"), "wan-tiny", ())
+    expected = "warning: wan-tiny does not know cat, dog; it knows captions like 'a red ball"
+    assert capsys.readouterr().err.startswith(expected)
+    warn_of_unknown_words("wan-tiny", ["one two three four five six seven eight nine ten eleven twelve"])
+    assert "ten and 2 more words; it knows" in capsys.readouterr().err
 
 
 def test_families_are_found_by_a_part_of_their_name(capsys: pytest.CaptureFixture):
@@ -331,12 +336,14 @@ def many(tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_generate_makes_a_video_of_each_line_and_later_of_new_lines(
-    many: tuple[Path, list], tiny_wan_folder: Path, capsys: pytest.CaptureFixture
+    many: tuple[Path, list], tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ):
     prompts, arguments = many
+    folder = tmp_path / "videos" / "files"
     assert run("generate", *arguments, "--no-accelerate") == 0
-    paths = capsys.readouterr().out.split("\n")
-    paths = [Path(line) for line in paths if line.endswith(".mp4")]
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[-2:] == [f"2 videos in {folder}, 0 failed", f"{tmp_path}/videos/results.csv"]
+    paths = [folder / "00000-a-ball-s2-baseline.mp4", folder / "00001-a-cube-s3-baseline.mp4"]
     settings = GenerationSettings(height=32, width=32, num_frames=5, steps=12, guidance_scale=3.0)
     pipe = load_pipeline(tiny_wan_folder, dtype=torch.float32)
     for place, text in enumerate(("a ball", "a cube")):
@@ -345,10 +352,10 @@ def test_generate_makes_a_video_of_each_line_and_later_of_new_lines(
     written = [path.stat().st_mtime_ns for path in paths]
     prompts.write_text("a cube\na cat\n")
     assert run("generate", *arguments, "--no-accelerate") == 0
-    shown = [Path(line) for line in capsys.readouterr().out.split("\n") if line.endswith(".mp4")]
-    assert len(shown) == 2
-    assert shown[0] == paths[1]
+    assert sorted(folder.glob("*.mp4")) == [*paths, folder / "00002-a-cat-s4-baseline.mp4"]
     assert [path.stat().st_mtime_ns for path in paths] == written
+    rows = (tmp_path / "videos" / "results.csv").read_text().splitlines()
+    assert [Path(tmp_path, "videos", row["video"]) for row in csv.DictReader(rows)] == sorted(folder.glob("*.mp4"))
 
 
 def test_many_accelerated_videos_are_units_of_a_job_without_baseline(

@@ -24,13 +24,14 @@ def stored(tmp_path: Path) -> Path:
     return Path(shutil.copytree(Path(__file__).with_name("stored_run"), tmp_path / "run"))
 
 
-def test_an_earlier_run_is_read(stored: Path):
+def test_an_earlier_run_is_read_by_its_own_names_of_files(stored: Path):
     run = read_run(stored)
     assert [record.variant for record in run.records] == ["baseline", "galaxydit", "half", "skip"]
     assert [record.compute_fraction for record in run.records] == [1.0, 0.9, 0.5, 0.5]
     assert [round(record.metrics["psnr"], 2) for record in run.records[1:]] == [28.52, 12.92, 12.57]
     assert {record.code for record in run.records} == {""}
     assert all(record.video and not record.damage for record in run.records)
+    assert run.records[0].video == "files/00000-s0-baseline-db62562805be45f8.8e0bb36f.video.mp4"
     assert [variant["name"] for variant in page_data(run, {}, "")["variants"]] == [
         variant.name for variant in run.job.variants
     ]

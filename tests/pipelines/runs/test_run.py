@@ -1,6 +1,7 @@
 """`run` in this process: what is made, kept, tried again and left by those who die."""
 
 import errno
+import gc
 import os
 import resource
 import signal
@@ -179,6 +180,7 @@ def run_in_child(work: Callable[[], Any], before: Callable[[], None]) -> int:
     """The exit code of a forked process, negative if it was killed."""
     child = os.fork()
     if child == 0:
+        gc.disable()  # finalizers of the codecs of earlier tests would wait for threads that a fork leaves behind
         code = 1
         try:
             before()

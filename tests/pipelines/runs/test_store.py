@@ -182,6 +182,30 @@ def test_a_run_leaves_the_files_of_units_that_another_record_names(store: Store,
     assert [damage for _, _, damage in store.survey([first.id, second.id], wholly=True)] == ["", ""]
 
 
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ("A cat walks, on grass!", "-a-cat-walks-on-grass"),
+        ('{"prompt": "a cat", "image": "cat.png"}', "-a-cat"),
+        ("word " * 20, "-word-word-word-word-word-word-word-word"),
+        ("\u732b../\x00", ""),
+    ],
+)
+def test_a_local_file_is_named_after_the_words_of_its_prompt(store: Store, prompt: str, words: str):
+    unit, alike = (Unit("00000-s0-galaxydit", {"prompt": prompt, "steps": steps}) for steps in (1, 2))
+    first = store.commit(record_of(unit), {"video.mp4": b"1", "thumbnail.jpg": b"1"})
+    name = f"files/00000{words}-s0-galaxydit"
+    assert [file.path for file in first.files.values()] == [f"{name}.mp4", f"{name}.thumbnail.jpg"]
+    second = store.commit(record_of(alike), {"video.mp4": b"2"})
+    assert second.files["video.mp4"].path.startswith(f"{name}-{alike.id[-16:]}.")
+    store.tidy([unit, alike])
+    for record, content in ((first, b"1"), (second, b"2")):
+        assert store.read(record.unit) == record
+        assert store.local_path(record.files["video.mp4"].path).read_bytes() == content
+    assert store.commit(record_of(unit), {"video.mp4": b"3"}) == first
+    assert len(store._list("files")) == 3
+
+
 @pytest.mark.parametrize("folder", ["units", "files"])
 @pytest.mark.parametrize("exists", [True, False])
 def test_links_that_lead_the_content_of_a_run_elsewhere_are_refused(tmp_path: Path, folder: str, exists: bool):
