@@ -13,7 +13,7 @@ from PIL import Image
 
 import galaxydit
 from galaxydit.errors import refusal
-from galaxydit.eval.demo_frames import demo_frames
+from galaxydit.eval.demo_frames import demo_frames, typical_frame
 from galaxydit.eval.metrics import measure, select
 from galaxydit.files import write_json
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
@@ -150,7 +150,7 @@ def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: Dif
     fps = result.settings.fps
     images = demo_frames(frames, [_label(name, result) for name in result.ways], result.reports[0])
     save_video(images, row, fps)
-    Image.fromarray(images[len(images) // 2]).save(picture, optimize=True)
+    Image.fromarray(images[typical_frame(frames[-1], frames[0])]).save(picture, optimize=True)
     save_video(frames[0], baseline, fps, scale=scale)
     save_video(frames[1], fast, fps, scale=scale)
     result.reports[0].plot(decisions)

@@ -26,6 +26,12 @@ def demo_frames(videos: Sequence[NDArray[Any]], labels: Sequence[str], report: R
     return np.concatenate([rows[0], gap, rows[1]], axis=1)
 
 
+def typical_frame(video: NDArray[Any], plain: NDArray[Any]) -> int:
+    """Index of the frame whose squared error is nearest to the mean of the video, so that it looks as its PSNR says."""
+    errors = np.square(to_float(video) - to_float(plain)).mean(axis=(1, 2, 3))
+    return int(np.abs(errors - errors.mean()).argmin())
+
+
 def _draw_steps(report: Report, height: int, width: int) -> NDArray[np.uint8]:
     """A bar for each step, tall if it was computed, with a legend; `(height, width, 3)` uint8."""
     image = Image.new("RGB", (width, height), "white")

@@ -1,19 +1,21 @@
 """The Python examples of READMEs run as they stand, on a tiny model in place of the real one and with fewer steps."""
 
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from diffusers import WanPipeline
 
+from galaxydit.cli import main
+from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import load_video
 
 ROOT = Path(__file__).parent.parent
-REPLACED = {
-    '"Wan-AI/Wan2.1-T2V-1.3B-Diffusers"': "FOLDER",
-    '.to("cuda")': "",
-    "num_frames=81": "num_frames=5, height=32, width=32, num_inference_steps=12",
-}
+SETTINGS = "recommended_settings(pipe)"
 
 
 def example(readme: str) -> str:
@@ -22,25 +24,54 @@ def example(readme: str) -> str:
     return code
 
 
-def test_the_example_writes_a_video_and_prints_a_report(
-    tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_example_and_the_command_beside_it_make_the_same_video(
+    tiny_wan_folder: Path,
+    tiny_settings: GenerationSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code = example("README.md")
-    for text, replacement in REPLACED.items():
-        assert text in code
-        code = code.replace(text, replacement)
+    recipe = replace(tiny_settings, steps=12, negative_prompt="a blue square", flow_shift=2.0)
+    monkeypatch.setattr("galaxydit.pipelines.published_models.recommended_settings", lambda pipe: recipe)
     monkeypatch.chdir(tmp_path)
-    exec(code, {"FOLDER": str(tiny_wan_folder)})
-    assert load_video(tmp_path / "cat.mp4").shape == (5, 32, 32, 3)
+    load = load_pipeline
+
+    def load_shifted(name: str, **options: Any) -> WanPipeline:
+        """As `load_pipeline` gives a published model the flow shift of its recipe."""
+        pipe = load(tiny_wan_folder, **options)
+        pipe.scheduler = type(pipe.scheduler).from_config(pipe.scheduler.config, flow_shift=recipe.flow_shift)
+        return pipe
+
+    monkeypatch.setattr("galaxydit.pipelines.loading.load_pipeline", load_shifted)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    exec(example("README.md"), {})
     assert "6 of 12 steps reused" in capsys.readouterr().out
+    (command,) = re.findall(r"`galaxydit (generate --model wan2.1-t2v-1.3b --prompt [^`]*)`", readme)
+    made = Path("cat.mp4").read_bytes()
+    with pytest.raises(SystemExit) as stopped:
+        main(shlex.split(command))
+    assert not stopped.value.code
+    assert Path("cat.mp4").read_bytes() == made
+    assert load_video(Path("cat.mp4")).shape == (5, 32, 32, 3)
+
+
+@pytest.mark.parametrize("readme", ["README.md", "galaxydit/README.md", "pipelines/README.md"])
+def test_every_example_of_a_published_model_takes_its_recipe(readme: str) -> None:
+    """No README has settings of its own, which would make another video of the same model."""
+    text = (ROOT / readme).read_text(encoding="utf-8")
+    blocks = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "load_pipeline(" in block]
+    assert blocks
+    for block in blocks:
+        assert SETTINGS in block
+        assert not re.search(r"guidance_scale|flow_shift|negative_prompt|from_pretrained", block)
 
 
 def test_the_example_of_wan_tiny_writes_a_video_of_its_own_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, settings = example("pipelines/wan_tiny/README.md"), "recommended_settings(pipe)"
-    assert settings in code
+    code = example("pipelines/wan_tiny/README.md")
+    assert SETTINGS in code
     monkeypatch.chdir(tmp_path)
-    exec(code.replace(settings, f"replace({settings}, steps=15)"), {"replace": replace})
+    exec(code.replace(SETTINGS, f"replace({SETTINGS}, steps=15)"), {"replace": replace})
     assert load_video(tmp_path / "ball.mp4").shape == (9, 64, 64, 3)
     assert "7 of 15 steps reused" in capsys.readouterr().out

@@ -9,7 +9,7 @@ from PIL import Image
 
 import galaxydit
 from galaxydit.eval.demo import DemoResult, run_demo
-from galaxydit.eval.demo_frames import demo_frames
+from galaxydit.eval.demo_frames import demo_frames, typical_frame
 from galaxydit.eval.metrics import PSNR, SSIM
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
@@ -88,6 +88,12 @@ def test_differences_are_shown_four_times_as_large_under_each_video(
     below = shown[:, -128, :, 0]
     assert (below[:, 256 + GAP + 128] == 102).all()  # 4 x 0.1 of 255
     assert (below[:, -128] == 0).all()
+
+
+def test_the_picture_shows_the_frame_of_a_typical_error():
+    plain = np.zeros((4, 2, 2, 3), np.float32)
+    video = plain + np.array([0.0, 0.1, 0.3, 0.9], np.float32)[:, None, None, None]
+    assert typical_frame(video, plain) == 2  # squared errors 0, 0.01, 0.09 and 0.81 have the mean 0.23
 
 
 def test_speedup_is_of_the_sums_of_seconds():
