@@ -18,7 +18,7 @@ from galaxydit.pipelines.additions import add_lora, compile_blocks, set_attentio
 from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.memory import is_out_of_memory
 from galaxydit.pipelines.model_names import INDEX, check_model, local_folder
-from galaxydit.pipelines.published_models import checkpoint_of
+from galaxydit.pipelines.published_models import checkpoint_of, recommended_settings
 from galaxydit.pipelines.settings import Offload
 from galaxydit.pipelines.single_file import load_transformer
 
@@ -42,9 +42,9 @@ def load_pipeline(
     """An ordinary diffusers pipeline, not yet accelerated, ready to call.
 
     Args:
-        name_or_path: "wan-tiny", a name in `published_models.CHECKPOINTS` or its hub id (with its authors' flow shift),
-            another hub id, a folder with a model_index.json, or the .safetensors or .gguf file of a transformer.
-            `recommended_settings(pipe)` are for the call.
+        name_or_path: "wan-tiny", a name in `published_models.CHECKPOINTS` or its hub id, another hub id, a folder with
+            a model_index.json, or the .safetensors or .gguf file of a transformer. A recognised model has its authors'
+            flow shift; `recommended_settings(pipe)` are for the call.
         dtype: of all components that `CHECKPOINTS` does not list by name; by default the model's own, else bfloat16.
             The autoencoder of Wan stays in float32, as its authors advise.
         device: by default the GPU if there is one.
@@ -92,6 +92,8 @@ def load_pipeline(
         pipe = loader.from_pretrained(source, **given)
         if checkpoint is not None and (shift := checkpoint.settings.flow_shift) is not None:
             pipe.scheduler = UniPCMultistepScheduler.from_config(pipe.scheduler.config, flow_shift=shift)
+        elif (shift := recommended_settings(pipe).flow_shift) is not None:  # of a local copy
+            pipe.scheduler = type(pipe.scheduler).from_config(pipe.scheduler.config, flow_shift=shift)
         if lora is not None:
             add_lora(pipe, lora)
         _place(pipe, device, offload)

@@ -154,7 +154,10 @@ class RequestOptions:
         float | None, typer.Option(min=1, help="Block evaluations without the plugin / with it; by default 2.")
     ] = None
     policy: Annotated[
-        str, typer.Option(help="schedule: planned steps; proxy: GalaxyDiT's calibrated proxy; auto: the better one.")
+        str,
+        typer.Option(
+            help="schedule: planned steps; proxy: a calibrated proxy; paper: as published; auto: schedule or proxy."
+        ),
     ] = AUTO
     max_error: Annotated[float | None, typer.Option(help="Largest expected relative error of a reused step.")] = None
     profile: Annotated[str | None, typer.Option(help="A shipped profile or a file; by default the model's.")] = None

@@ -1,18 +1,19 @@
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
 import torch
-from diffusers import UniPCMultistepScheduler, WanPipeline
+from diffusers import FlowMatchHeunDiscreteScheduler, UniPCMultistepScheduler, WanPipeline, WanTransformer3DModel
 from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines import loading, model_names
 from galaxydit.pipelines.loading import load_pipeline
-from galaxydit.pipelines.published_models import CHECKPOINTS
+from galaxydit.pipelines.published_models import CHECKPOINTS, recommended_settings
 
 HUB_ID = "Wan-AI/Wan2.1-T2V-1.3B-Diffusers"
 
@@ -284,3 +285,17 @@ def test_what_the_hub_does_not_have_is_named(error: type, message: str, monkeypa
     monkeypatch.setattr(loading, "hf_hub_download", refuse)
     with pytest.raises(FileNotFoundError, match=message):
         load_pipeline(HUB_ID, revision="v9")
+
+
+def test_a_local_copy_of_a_published_model_has_the_flow_shift_of_its_recipe(
+    tiny_wan_pipeline: WanPipeline, tiny_transformer: Callable[[int], WanTransformer3DModel], tmp_path: Path
+) -> None:
+    tiny_wan_pipeline.register_modules(transformer=tiny_transformer(30))  # as many layers as Wan2.1-T2V-1.3B
+    tiny_wan_pipeline.scheduler = FlowMatchHeunDiscreteScheduler()
+    tiny_wan_pipeline.save_pretrained(tmp_path / "other")
+    assert type(load_pipeline(tmp_path / "other", device="cpu").scheduler) is FlowMatchHeunDiscreteScheduler
+    shifted = UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0)
+    tiny_wan_pipeline.scheduler = shifted
+    tiny_wan_pipeline.save_pretrained(tmp_path / "copy")
+    pipe = load_pipeline(tmp_path / "copy", device="cpu")
+    assert pipe.scheduler.config.flow_shift == recommended_settings(pipe).flow_shift == 8.0
