@@ -100,7 +100,6 @@ def build_profile(
     return Profile(
         schema_version=SCHEMA_VERSION,
         name=name,
-        kind="measured",
         source=f"galaxydit calibrate, {len(recordings)} recordings",
         model=model_of(transformers[0]),
         conditions=_profile_conditions(pipe, recordings, settings, seed, full_shape, device, versions),

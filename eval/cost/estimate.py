@@ -1,11 +1,8 @@
 """Predicted cost of videos of a published model on a GPU, without weights and without a GPU."""
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from galaxydit.errors import check_choice, check_count, check_number, refusal
@@ -97,7 +94,7 @@ def estimate(
     ring: int | None = None,
     videos: int = 1,
     price: float | None = None,
-    reuse: str | None = None,
+    reuse: str = "output",
     attention: str = "native",
     compiled: bool = False,
 ) -> Estimate:
@@ -112,7 +109,7 @@ def estimate(
         ring: degree of ring attention, a divisor of `gpus`; by default the fastest.
         videos: that the price is for.
         price: of one GPU hour, in any currency.
-        reuse: "output" or "residual"; by default that of the model's profile, else "output".
+        reuse: "output" or "residual"; what reused steps predict, as in `GalaxyDiTConfig`.
         attention: backend of diffusers' `set_attention_backend`; "native" is the installed PyTorch's choice.
         compiled: whether the transformer's blocks are compiled.
 
@@ -122,7 +119,6 @@ def estimate(
     Request(speedup=speedup)  # raises for a speedup below 1
     check_count("gpus", gpus, 1)
     check_count("videos", videos, 1)
-    reuse = reuse or _default_reuse(shape)
     check_choice("reuse", reuse, ("output", "residual"))
     if price is not None:
         check_number("price", price, 0.0)
@@ -212,18 +208,6 @@ def _plugin_seconds(work: Workload, made: Prediction, fraction: float) -> float:
     probe = 1 / blocks  # compute fraction of a reused step
     reused = (1 - fraction) / (1 - probe)
     return made.denoising * reused * probe / fraction
-
-
-def _default_reuse(shape: Architecture) -> str:
-    """`reuse` in the shipped profile of this architecture, else "output"."""
-    own = {"num_layers": shape.blocks, "num_attention_heads": shape.heads, "attention_head_dim": shape.head_dim}
-    plain = (shape.transformers, shape.control_blocks, shape.single_blocks) == (1, 0, 0)
-    for path in Path(str(files("galaxydit") / "profiles")).glob("*.json"):
-        profile = json.loads(path.read_text(encoding="utf-8"))  # plain data, because `read_profile` imports torch
-        models = (profile["model"], *profile["shared_with"])
-        if plain and any(own.items() <= model["config"].items() for model in models):
-            return str(profile["recipe"]["reuse"])
-    return "output"
 
 
 def _held_bytes(work: Workload, reuse: str) -> int:

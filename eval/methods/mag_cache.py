@@ -14,10 +14,10 @@ from typing import Any
 
 from diffusers import DiffusionPipeline, MagCacheConfig
 
-from galaxydit.calibration.published import load_published
 from galaxydit.errors import refusal
 from galaxydit.eval.methods.caches import enabled
 from galaxydit.eval.methods.method import Setting, geometric_grid, method
+from galaxydit.eval.methods.published_wan import RATIOS
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import Attached
@@ -60,7 +60,7 @@ def _config(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> MagC
         max_skip_steps=setting["max_skip_steps"],
         retention_ratio=setting["retention_ratio"],
         num_inference_steps=setting["steps"],
-        mag_ratios=load_published().data["residual"]["conditional"] if published else calibration["ratios"],
+        mag_ratios=list(RATIOS) if published else calibration["ratios"],
     )
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from diffusers import DiffusionPipeline
 
 from galaxydit import FixedSteps
-from galaxydit.calibration.published import load_published
 from galaxydit.eval.methods.accumulation import CONDITIONAL, attached
 from galaxydit.eval.methods.method import Setting, method
+from galaxydit.eval.methods.published_wan import STEP_LISTS
 from galaxydit.pipelines.trial import Attached
 from galaxydit.policies.policy import Decision, Observation, Reason
 
@@ -42,10 +42,9 @@ def settings(steps: int) -> list[Setting]:
     def scaled(listed: Sequence[int]) -> list[int]:
         return sorted({step * steps // LISTED_STEPS for step in listed})
 
-    rows = [row for row in load_published().step_lists if row.method is None and row.plain_steps is None]
     return [
         {"list": row.name, "full": scaled(row.steps), "conditional_only": scaled(row.conditional_only)}
-        for row in sorted(rows, key=lambda row: len(row.steps), reverse=True)
+        for row in STEP_LISTS
     ]
 
 

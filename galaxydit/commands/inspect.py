@@ -72,11 +72,6 @@ def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[
         unknown.append("how errors of early steps grow")
     guidance = "" if conditions.guidance_scale is None else f", guidance scale {conditions.guidance_scale:g}"
     unknown.append(f"the PSNR at other settings than {conditions.steps} steps, {conditions.scheduler}{guidance}")
-    where = (
-        f"the profile was measured on {conditions.device}" if conditions.device else "nothing was run for the profile"
-    )
-    unknown.append(f"the seconds on this machine ({where})")
-    source = f"{profile.name}, {profile.kind}: {profile.source}"
-    if profile.kind == "measured":
-        source += f"; rests on {profile.basis}"
+    unknown.append(f"the seconds on this machine (the profile was measured on {conditions.device})")
+    source = f"{profile.name}: {profile.source}; rests on {profile.basis}"
     return {"profile": [source, *notes], "known": known, "unknown": unknown}

@@ -1,15 +1,14 @@
-"""Differences between a generation and the conditions for which its profile was measured or planned."""
+"""Differences between a generation and the conditions for which its profile was measured."""
 
 import math
 from typing import Any
 
 from galaxydit.adapters import adapters_of
 from galaxydit.policies.policy import FEW_STEPS
-from galaxydit.profiles.schema import Profile, Served
+from galaxydit.profiles.schema import Profile
 from galaxydit.runtime.source import Source
 
 SIGMA_TOLERANCE = 1e-3
-LAST_TIME = 1e-3  # sigma without its flow shift at which diffusers' UniPC ends; Wan's own code ends at 0
 SERVED_SHARE = 0.28
 """Generations of fewer steps than this share of the profile's steps are computed in full by default. The profile of
 the test model wan-tiny was measured with 50 steps. At 2x in generations of 14 steps, its PSNR is 6.5 dB above that of
@@ -24,41 +23,28 @@ def notes_and_warnings(
     source: Source,
     latent_shape: tuple[int, ...],
 ) -> tuple[list[str], list[str]]:
-    """`(notes, warnings)`: how a generation differs from its profile's conditions.
+    """`(notes, warnings)`: how a generation differs from its profile's conditions; another size is a note.
 
-    Another size is a note. Other differences are warnings for a measured profile, and for more than 8 (`FEW_STEPS`) but
-    fewer than `fewest_steps(profile)` steps. `latent_shape` is without the batch; `short_in_full` says whether too
-    short generations are computed in full.
+    `latent_shape` is without the batch; `short_in_full` says whether too short generations are computed in full.
     """
-    conditions, served = profile.conditions, profile.conditions.served
-    made = "measured" if profile.kind == "measured" else "planned"
-    if served is not None:
-        differing = _served_differences(served, steps, sigmas)
-    else:
-        differing = _sigma_differences(conditions.sigmas, steps, sigmas) if conditions.sigmas else []
+    conditions = profile.conditions
+    differing = _sigma_differences(conditions.sigmas, steps, sigmas) if conditions.sigmas else []
     if steps <= FEW_STEPS:
         differing = []  # all steps are computed, and the report says so
     elif steps < fewest_steps(profile):
         done = "all are computed by default" if short_in_full else "reuse can be worse than computing fewer steps"
         differing = [
-            f"{steps} steps are too few for the profile, which was {made} with {conditions.steps}, so {done}: take "
+            f"{steps} steps are too few for the profile, which was measured with {conditions.steps}, so {done}: take "
             f"fewer steps to be faster, or `galaxydit calibrate --steps {steps}`"
         ]
     for name in ("guidance_scale", "guidance_scale_2"):
         guidance, known = _guidance_of(source.pipe, name), getattr(conditions, name)
         if isinstance(guidance, str):
-            differing.append(f"guidance comes from {guidance}, and the profile was {made} with a plain scale")
-        if not isinstance(guidance, int | float) or known is None or (served is None and guidance == known):
-            continue
-        if served is None or not served.guidance_scale[0] <= guidance <= served.guidance_scale[1]:
-            how = (
-                f"measured at {known:g}"
-                if served is None
-                else "planned for {:g} to {:g}".format(*served.guidance_scale)
-            )
+            differing.append(f"guidance comes from {guidance}, and the profile was measured with a plain scale")
+        if isinstance(guidance, int | float) and known is not None and guidance != known:
             differing.append(
-                f"{name}={guidance:g}, and the profile was {how}: the speedup is met all the same, the quality is "
-                "unknown"
+                f"{name}={guidance:g}, and the profile was measured at {known:g}: the speedup is met all the same, the "
+                "quality is unknown"
             )
     boundary = boundary_of(source.pipe)
     if boundary != conditions.boundary and profile.second_model is not None:
@@ -68,7 +54,7 @@ def notes_and_warnings(
         )
     scheduler = type(source.scheduler).__name__
     if scheduler not in (conditions.scheduler, "NoneType") and conditions.scheduler:
-        differing.append(f"scheduler is {scheduler}, and the profile was {made} with {conditions.scheduler}")
+        differing.append(f"scheduler is {scheduler}, and the profile was measured with {conditions.scheduler}")
     dtype = dtype_of(source.transformer)
     if dtype and conditions.dtype not in ("", dtype):
         differing.append(
@@ -87,8 +73,7 @@ def notes_and_warnings(
             f"the latent has shape {list(latent_shape)} without the batch, and the profile is for "
             f"{list(conditions.latent_shape)}: schedules hardly depend on the size, but the PSNR was not measured here"
         )
-    warns = profile.kind == "measured" or FEW_STEPS < steps < fewest_steps(profile)
-    return (sizes, differing) if warns else (differing + sizes, [])
+    return sizes, differing
 
 
 def _guidance_of(pipe: Any, name: str) -> float | str | None:
@@ -117,26 +102,6 @@ def dtype_of(transformer: Any) -> str:
 def boundary_of(pipe: Any) -> float | None:
     """Noise level below which the second transformer computes; None without one."""
     return getattr(getattr(pipe, "config", None), "boundary_ratio", None)
-
-
-def _served_differences(served: Served, steps: int, sigmas: tuple[float, ...] | None) -> list[str]:
-    (fewest, most), (low, high) = served.steps, served.flow_shift
-
-    def level(flow_shift: float, time: float) -> float:
-        return flow_shift * time / (1 + (flow_shift - 1) * time)
-
-    inside = sigmas is not None and all(
-        level(low, 1 - step / steps) - SIGMA_TOLERANCE
-        <= sigma
-        <= level(high, 1 - step * (1 - LAST_TIME) / steps) + SIGMA_TOLERANCE
-        for step, sigma in enumerate(sigmas)
-    )
-    if inside and fewest <= steps <= most:
-        return []
-    return [
-        f"steps or flow shift lie outside those that the profile was planned for ({fewest} to {most} steps, shift "
-        f"{low:g} to {high:g}): the planned steps keep their places among all steps"
-    ]
 
 
 def _sigma_differences(known: tuple[float, ...], steps: int, sigmas: tuple[float, ...] | None) -> list[str]:

@@ -114,7 +114,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Why the recipe was chosen, and its measured quality; empty or None in a published profile, but for `reason`.
+    """Why the recipe was chosen, and its measured quality.
 
     `seconds` differ between two runs of one calibration, so comparisons and `Profile.identity` leave them out.
     """

@@ -79,18 +79,12 @@ class Mismatch:
 
 
 def profile_mismatch(profile: Profile, transformers: Sequence[nn.Module]) -> Mismatch | None:
-    """Why a profile does not belong to the transformers of a pipeline; None if it does or is shared."""
+    """Why a profile does not belong to the transformers of a pipeline; None if it does."""
     models = [model for model in (profile.model, profile.second_model) if model is not None]
     if len(models) != len(transformers):
         text = f"it is for a pipeline with {len(models)} denoising transformer(s), and this has {len(transformers)}"
         return Mismatch("transformers", text)
-    mismatch = next(filter(None, map(model_mismatch, models, transformers)), None)
-    return None if mismatch is not None and is_shared(profile, transformers) else mismatch
-
-
-def is_shared(profile: Profile, transformers: Sequence[nn.Module]) -> bool:
-    """Whether a pipeline's single transformer is one of `profile.shared_with`, whose profile is a guess."""
-    return len(transformers) == 1 and any(model_mismatch(each, transformers[0]) is None for each in profile.shared_with)
+    return next(filter(None, map(model_mismatch, models, transformers)), None)
 
 
 def model_mismatch(profile: Model, transformer: nn.Module) -> Mismatch | None:

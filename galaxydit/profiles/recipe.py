@@ -20,7 +20,7 @@ class Target:
     warmup: Share
     max_consecutive: Annotated[int, Ge(1), Le(10_000)] | None  # reused steps in a row; None for no limit
     sigmas: Annotated[tuple[float, ...], MinLen(2)]  # of the planned full steps, falling
-    # of the policy "proxy", solved on recordings; None in a published profile
+    # of the policy "proxy"; None until it is solved on recordings
     threshold: Annotated[float, Gt(0)] | None = None
     policy: Literal["schedule", "proxy"] = "schedule"  # the better one on held-out prompts, for `policy="auto"`
 
@@ -38,8 +38,8 @@ class Recipe:
     proxy: str
     reuse: Literal["output", "residual"]
     order: Literal[0, 1]
-    error_map: ErrorMap | None  # None in a published profile
-    cumulative_distance: CumulativeDistance | None  # mean over the calibration's samples; None in a published profile
+    error_map: ErrorMap
+    cumulative_distance: CumulativeDistance  # mean over the calibration's samples
     targets: tuple[Target, ...]  # by rising speedup
     proxy_share: Share = 0.0  # of the block evaluations of a full step, run in a reused step to read the proxy
     deviation_weight: Share = 1.0  # of a sample from `cumulative_distance`, for the policy "proxy"

@@ -30,20 +30,18 @@ def load_profile(name_or_path: str | Path) -> Profile:
         return read_from_hub(name_or_path)
     if not isinstance(name_or_path, str | Path) or not os.path.isfile(name_or_path):
         shown = str(name_or_path) if isinstance(name_or_path, Path) else name_or_path
-        cure = f"run `galaxydit calibrate`{did_you_mean(shown, shipped)}"
+        cure = f"leave it out for the general schedule, or run `galaxydit calibrate`{did_you_mean(shown, shipped)}"
         raise refusal("profile", shown, f"a file, or one that is shipped ({', '.join(shipped)})", cure)
     return read_profile(name_or_path)
 
 
 def find_profile(*transformers: nn.Module) -> tuple[Profile | None, str]:
-    """`(profile, "")` with the shipped profile of these transformers, a measured one first, or `(None, reason)`."""
-    matching, near = [], ""
+    """`(profile, "")` with the shipped profile of these transformers, or `(None, reason)`."""
+    near = ""
     for profile in shipped_profiles():
         mismatch = profile_mismatch(profile, transformers)
         if mismatch is None:
-            matching.append(profile)
-        elif mismatch.part in ("adapters", "weights"):
+            return profile, ""
+        if mismatch.part in ("adapters", "weights"):
             near = f" (the shipped {profile.name} is not used: {mismatch})"
-    if not matching:
-        return None, f"no profile belongs to this model{near}"
-    return min(matching, key=lambda profile: profile.kind != "measured"), ""
+    return None, f"no profile belongs to this model{near}"

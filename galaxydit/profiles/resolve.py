@@ -21,7 +21,7 @@ from galaxydit.policies.proxy_threshold import ProxyThreshold, full_speedup
 from galaxydit.policies.schedule import Schedule
 from galaxydit.policies.threshold import Threshold, threshold_for
 from galaxydit.profiles.conditions import boundary_of, fewest_steps
-from galaxydit.profiles.fingerprint import is_shared, profile_mismatch
+from galaxydit.profiles.fingerprint import profile_mismatch
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile
@@ -184,9 +184,6 @@ def _with_profile(
     recipe = profile.recipe
     reads_own_proxy = request.proxy in (None, recipe.proxy)
     proxy = request.proxy or recipe.proxy
-    if profile.kind == "published" and request.proxy is None:
-        proxy = documented_proxy(family_of(transformers[0]))
-        reads_own_proxy = False
     config = replace(_predicting_as(recipe), proxy=proxy)
     if speedup is None:
         assert request.max_error is not None
@@ -199,7 +196,7 @@ def _with_profile(
     _check_reachable(speedup, profile.conditions.steps or USUAL_STEPS, config, len(transformers))
     fewest, boundary = fewest_steps(profile) if request.spares_short else 0, boundary_of(pipe)
     schedule = schedule_for(profile, target, speedup, fewest, boundary)
-    notes, warned = _static_notes(profile, transformers), _warnings(profile, speedup)
+    notes, warned = _static_notes(profile), _warnings(profile, speedup)
     if request.max_error is not None:
         error_map = recipe.error_map if reads_own_proxy else None
         return Settings(replace(config, policy=Online(request.max_error, error_map, schedule)), profile, notes, warned)
@@ -248,20 +245,10 @@ def _profile_of(transformers: Sequence[nn.Module], given: Profile | str | Path |
     return profile, ""
 
 
-def _static_notes(profile: Profile, transformers: Sequence[nn.Module]) -> tuple[str, ...]:
-    notes = []
-    if is_shared(profile, transformers):
-        notes.append(f"profile {profile.name} is a guess for this model, for which no measurements are published")
-    if profile.kind == "published":
-        notes.append(
-            f"profile {profile.name} was planned from published measurements ({profile.source}): "
-            f"{profile.evidence.reason}; `galaxydit calibrate` measures a profile"
-        )
-    elif profile.evidence.recorded is not None and not any(row.prompts for row in profile.evidence.verifications):
-        notes.append(
-            f"profile {profile.name} rests on {profile.basis}; `galaxydit calibrate --budget full` verifies it"
-        )
-    return tuple(notes)
+def _static_notes(profile: Profile) -> tuple[str, ...]:
+    if profile.evidence.recorded is None or any(row.prompts for row in profile.evidence.verifications):
+        return ()
+    return (f"profile {profile.name} rests on {profile.basis}; `galaxydit calibrate --budget full` verifies it",)
 
 
 def _warnings(profile: Profile, speedup: float) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from galaxydit.errors import GalaxyDiTError, check_ascending, refusal
 from galaxydit.files import write_json
@@ -13,8 +13,10 @@ from galaxydit.profiles.evidence import Count, Evidence
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.validation import parse
 
-SCHEMA_VERSION = 10
-READ_VERSIONS = (9, 10)  # a file of version 9 lacks `Evidence.recorded`
+SCHEMA_VERSION = 11
+READ_VERSIONS = (9, 10, 11)
+# Until version 10, profiles could be planned from published measurements; version 9 lacks `Evidence.recorded`.
+PLANNED_ONLY = ("kind", "shared_with")
 Setting = str | int | float | bool | None
 
 
@@ -23,26 +25,14 @@ class Model:
     """Identity of the transformer that a profile belongs to."""
 
     class_name: str
-    config: Mapping[str, Setting | tuple[int, ...]]  # entries that must agree; a published profile names only some
+    config: Mapping[str, Setting | tuple[int, ...]]
     weights: tuple[float, ...] = ()  # of `fingerprint.project_weights`; empty where any checkpoint will do
     adapters: tuple[str, ...] = ()  # the active ones, sorted
 
 
 @dataclass(frozen=True)
-class Served:
-    """Lowest and highest settings for which a published profile was planned."""
-
-    steps: tuple[Count, Count]
-    flow_shift: tuple[float, float]
-    guidance_scale: tuple[float, float]
-
-
-@dataclass(frozen=True)
 class Conditions:
-    """Conditions under which a profile was calibrated, or for which a published profile was planned.
-
-    A published profile has the settings of the published measurement, and no samples, prompts, device or versions.
-    """
+    """Conditions under which a profile was calibrated."""
 
     scheduler: str
     steps: Count
@@ -58,7 +48,6 @@ class Conditions:
     sigmas: tuple[float, ...]  # of the steps, falling
     guidance_scale_2: float | None = None
     boundary: float | None = None  # noise level below which the second transformer computes
-    served: Served | None = None  # None for a measured profile
 
     def __post_init__(self) -> None:
         check_ascending("sigmas", tuple(reversed(self.sigmas)), strictly=True)
@@ -72,15 +61,12 @@ class Profile:
 
     schema_version: int
     name: str
-    # by a calibration, or planned from published measurements and never run here
-    kind: Literal["measured", "published"]
     source: str
     model: Model
     conditions: Conditions
     recipe: Recipe
     evidence: Evidence
     second_model: Model | None = None  # the pipeline's `transformer_2`
-    shared_with: tuple[Model, ...] = ()  # other transformers, unmeasured, for which the profile is a guess
 
     @property
     def fastest(self) -> float:
@@ -155,13 +141,24 @@ def parse_profile(data: Any) -> Profile:
         cure = "calibrate again with this version of galaxydit, or install the one that wrote the profile"
         raise refusal("schema_version", version, " or ".join(map(str, READ_VERSIONS)), cure)
     content = {name: value for name, value in data.items() if name != "digest"}
-    profile: Profile = parse(Profile, {**content, "schema_version": SCHEMA_VERSION})
+    profile: Profile = parse(Profile, content if version == SCHEMA_VERSION else _converted(content))
     if data.get("digest") != _digest(content):
         raise GalaxyDiTError(
             f"digest={data.get('digest')!r} does not belong to the content: the file was changed after it was saved; "
             "restore it, calibrate again, or load it, change it in Python and save it"
         )
     return profile
+
+
+def _converted(content: dict[str, Any]) -> dict[str, Any]:
+    """The content of an older file in this version. Raises GalaxyDiTError for a profile that nothing measured."""
+    if content.get("kind") != "measured":
+        cure = "leave profile out for the general schedule, or run `galaxydit calibrate`"
+        raise refusal("kind", content.get("kind"), "'measured'", cure)
+    kept = {name: value for name, value in content.items() if name not in PLANNED_ONLY}
+    if isinstance(conditions := content.get("conditions"), dict):
+        kept["conditions"] = {name: value for name, value in conditions.items() if name != "served"}
+    return kept | {"schema_version": SCHEMA_VERSION}
 
 
 def _digest(data: Mapping[str, Any]) -> str:

@@ -55,20 +55,9 @@ def test_the_plugin_leaves_text_encoder_and_decoder_as_they_are() -> None:
 
 
 def test_the_plugin_keeps_as_much_as_the_paper_says() -> None:
-    made = galaxydit.estimate("wan2.1-t2v-14b", speedup=2.0).accelerated
+    made = galaxydit.estimate("wan2.1-t2v-14b", speedup=2.0, reuse="residual").accelerated
     assert made is not None
     assert made.plugin_bytes / 2**30 == pytest.approx(2.88, abs=0.01)
-
-
-@pytest.mark.parametrize(("model", "reuse"), [("wan2.1-t2v-1.3b", "residual"), ("wan2.2-t2v-a14b", "output")])
-def test_memory_is_that_of_the_profile_that_accelerate_takes(model: str, reuse: str) -> None:
-    held = {}
-    for kind in (None, "output", "residual"):
-        made = galaxydit.estimate(model, speedup=2.0, reuse=kind).accelerated
-        assert made is not None
-        held[kind] = made.plugin_bytes
-    assert held[None] == held[reuse]
-    assert held["output"] < held["residual"]
 
 
 def test_attention_grows_with_the_square_of_the_tokens() -> None:

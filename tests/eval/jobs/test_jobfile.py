@@ -259,7 +259,7 @@ def test_ids_of_units_follow_what_results_depend_on_and_nothing_else(tmp_path: P
 
 
 def test_ids_follow_the_content_of_a_profile(tmp_path: Path):
-    shipped = FOLDER / "wan2.1-t2v-1.3b.json"
+    shipped = FOLDER / "wan-tiny.json"
     path = write(tmp_path, SMALLEST + '[variants.galaxydit]\nprofile = "p.json"')
     (tmp_path / "p.json").write_text(shipped.read_text())
     before = read_job(path).units()

@@ -171,7 +171,7 @@ def test_a_changed_image_of_a_prompt_is_refused_and_named(invented_job: Job, tmp
 
 
 def test_a_variant_that_does_not_suit_the_model_is_refused_before_anything_runs(job_file: Path, tmp_path: Path):
-    text = job_file.read_text().replace("threshold = 3.0", 'speedup = 2.0\nprofile = "wan2.1-t2v-1.3b"')
+    text = job_file.read_text().replace("threshold = 3.0", 'speedup = 2.0\nprofile = "wan-tiny"')
     job_file.write_text(text)
     with pytest.raises(GalaxyDiTError, match=r"variants\.galaxydit: profile=.* does not belong to this model"):
         run(job_file, tmp_path / "run")

@@ -19,7 +19,6 @@ from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Model, Profile
 PROFILE = Profile(
     schema_version=SCHEMA_VERSION,
     name="test",
-    kind="measured",
     source="a test",
     model=Model("WanTransformer3DModel", {"num_layers": 3, "patch_size": (1, 2, 2), "image_dim": None}, (0.1, -0.2)),
     conditions=Conditions(
@@ -135,7 +134,7 @@ def test_300_mutated_files_give_a_clear_error_and_never_another_profile(path: Pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema_version": 1}, r"schema_version=1 is not allowed: expected 9 or 10; calibrate again"),
+        ({"schema_version": 1}, r"schema_version=1 is not allowed: expected 9 or 10 or 11; calibrate again"),
         ({"schema_version": True}, "schema_version=True"),
         ({"recipe.proxy": "magic"}, "proxy='magic' is not allowed: expected one of"),
         ({"recipe.order": 3}, "order=3 is not allowed: expected 0 or 1"),
@@ -186,12 +185,8 @@ def test_seconds_do_not_belong_to_the_identity() -> None:
     assert replace(PROFILE, name="b").identity != PROFILE.identity
 
 
-def test_shipped_profiles_are_sound_and_say_what_they_are() -> None:
-    kinds = {profile.name: profile.kind for profile in shipped_profiles()}
-    assert kinds == {"wan-tiny": "measured", "wan2.1-t2v-1.3b": "published"}
-    models = [model for profile in shipped_profiles() for model in (profile.model, *profile.shared_with)]
-    assert len(models) == 4
-    assert all(model not in models[:index] for index, model in enumerate(models)), "a model has one profile"
+def test_shipped_profiles_are_read() -> None:
+    assert [profile.name for profile in shipped_profiles()] == ["wan-tiny"]
 
 
 def test_the_target_with_the_nearest_number_of_full_steps_is_taken_verified_or_not() -> None:

@@ -3,7 +3,11 @@
 import json
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.profiles.schema import READ_VERSIONS, SCHEMA_VERSION, parse_profile, read_profile
 
 SHIPPED = Path(str(files("galaxydit") / "profiles" / "wan-tiny.json"))
@@ -17,3 +21,9 @@ def test_a_file_of_version_9_is_read_and_saved_in_the_present_version(tmp_path: 
     assert profile.evidence.recorded is None
     profile.save(tmp_path / "again.json")
     assert parse_profile(json.loads((tmp_path / "again.json").read_text())) == profile
+
+
+def test_a_profile_that_was_planned_and_never_measured_is_refused_with_the_cure() -> None:
+    stored: dict[str, Any] = json.loads(SHIPPED.read_text()) | {"kind": "published"}
+    with pytest.raises(GalaxyDiTError, match=r"kind='published' is not allowed: .*leave profile out"):
+        parse_profile(stored)

@@ -27,7 +27,6 @@ def profile_for(pipe: WanPipeline) -> Profile:
     return Profile(
         schema_version=SCHEMA_VERSION,
         name="tiny",
-        kind="measured",
         source="a test",
         model=model_of(pipe.transformer),
         conditions=Conditions(

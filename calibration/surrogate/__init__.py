@@ -1,1 +1,0 @@
-"""A surrogate of a video model: independent scalar directions with exact denoisers, fitted to a measured curvature."""
