@@ -13,10 +13,10 @@ def draws_of(prompts: int) -> NDArray[np.int64]:
 
 
 def interval(numerators: ArrayLike, denominators: ArrayLike | None = None) -> tuple[float, float] | tuple[None, None]:
-    """95 % percentile bootstrap interval of sum(numerators) / sum(denominators), `(prompts,)` each, paired by prompt.
+    """95 % percentile bootstrap interval (Efron 1979) of sum(numerators) / sum(denominators), paired by prompt, or of
+    the mean.
 
-    Without denominators, that of the mean. A prompt's number is the sum over its videos, which are not independent.
-    `(None, None)` for fewer than two prompts or an infinite numerator (Efron 1979, doi 10.1214/aos/1176344552).
+    A prompt's number is the sum over its videos. `(None, None)` for fewer than two prompts or an infinite numerator.
     """
     top = np.asarray(numerators, dtype=np.float64)
     bottom = np.ones_like(top) if denominators is None else np.asarray(denominators, dtype=np.float64)

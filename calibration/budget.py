@@ -113,10 +113,7 @@ def read_budget(text: str) -> Budget | float | str:
 
 
 def within(limit: float | str, costs: Costs, speedups: Sequence[float]) -> Budget:
-    """The stages that fit into `limit` (plain videos, or hours as text): samples, check, verification, choice.
-
-    At least one sample is recorded.
-    """
+    """The stages that fit into `limit` (plain videos, or hours as text), at least one sample."""
     left = float(limit.rstrip("h")) * HOURS / costs.seconds(1) if isinstance(limit, str) else limit
     check = left >= costs.check + costs.sample
     left -= check * costs.check

@@ -1,11 +1,4 @@
-"""Build a `Profile` from recordings.
-
-The order of a profile is that of the prediction of reused steps: order 0 repeats the last full step, order 1
-extrapolates the last two. A full step computes the transformer. A target holds the settings for one speedup: the noise
-levels of its planned full steps (the policy "schedule") and its threshold (the policy "proxy"). The proxy distance is
-the relative change of the proxy from step to step, summed over steps. The error map gives the expected relative error
-of a reused step by noise level and by proxy distance since the last full step.
-"""
+"""Build a `Profile` from recordings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -69,24 +62,8 @@ def build_profile(
 ) -> Profile:
     """The profile that follows from recordings, before any video is compared or verified.
 
-    It predicts at order 1, with a scheduler that draws noise at order 0.
-
-    Args:
-        pipe, settings: the pipeline and the settings of the recorded generations.
-        recordings: one for each sample, that is, for each recorded generation.
-        seed: of the first sample.
-        speedups: block evaluations without the plugin / with it; the profile gets a target for each that can be
-            planned, and for the numbers of full steps between them.
-        propagation: growth of errors until the final latent, by noise level (`average_perturbations`).
-        name: of the profile.
-        ranking: each proxy's correlation with the error of reuse and its cost; by default `rank_proxies(recordings)`,
-            in which all costs are 0.
-        device, versions: device name and package versions of the recordings; by default those of this process.
-        full_shape: latent shape of the videos that the profile is for; () if it is unknown.
-        recorded: what the recordings were.
-
-    Raises:
-        GalaxyDiTError: no speedup can be planned.
+    `seed` is that of the first sample; `device` and `versions` are by default those of this process; `full_shape` is
+    the latent shape of the videos that the profile is for. Raises GalaxyDiTError if no speedup can be planned.
     """
     ranking = ranking or rank_proxies(recordings)
     chosen, reason = choose_proxy(ranking)
@@ -116,22 +93,14 @@ def at_order(
     speedups: Sequence[float],
     order: Order,
 ) -> Profile:
-    """`profile` with schedules, thresholds and error map planned again for predictions of `order`.
-
-    `recordings` and the requested `speedups` are those from which `build_profile` made `profile`. `pipe` supplies the
-    number of blocks, and whether its scheduler draws noise.
-    """
+    """`profile`, made by `build_profile` from these arguments, planned again for predictions of `order`."""
     evidence, proxy = profile.evidence, profile.recipe.proxy
     recipe, fit, verifications = _plan(pipe, recordings, proxy, evidence.propagation, speedups, order)
     return replace(profile, recipe=recipe, evidence=replace(evidence, fit=fit, verifications=verifications))
 
 
 def with_proxy(pipe: DiffusionPipeline, profile: Profile, recordings: Sequence[Recording], proxy: str) -> Profile:
-    """`profile` with `proxy` in place of its proxy: error map and thresholds change, the schedules stay.
-
-    `recordings` are those from which `profile` was built. `pipe` supplies only the number of blocks, from which the
-    compute for reading the proxy follows.
-    """
+    """`profile`, built from `recordings`, with another proxy: error map and thresholds change, the schedules stay."""
     recipe, share = profile.recipe, _share_of_step(pipe, recordings[0], proxy)
     error_map, fit = fit_error_map(recordings, proxy, recipe.order)
     cumulative, weight = mean_distance(recordings, proxy), deviation_weight(recordings, proxy, recipe.order)
@@ -160,12 +129,9 @@ def _plan(
     speedups: Sequence[float],
     order: Order,
 ) -> tuple[Recipe, Fit | None, tuple[Verification, ...]]:
-    """The recipe (the settings of a profile), the quality of its error map, and the verifications.
+    """The recipe, the scores of its error map, and an unmeasured verification of each speedup that can be planned.
 
-    The quality is R² and rank correlation of the expected and the measured errors on held-out recordings (`Fit`). For
-    each of `speedups` that can be planned there is a `Verification` without measurements, which holds the largest
-    expected error of a reused step. `propagation` gives by noise level the error of the final latent / the error made
-    at that level. Raises GalaxyDiTError if no speedup can be planned.
+    Raises GalaxyDiTError if there is none.
     """
     sigmas, share_of_step = recordings[0].sigmas, _share_of_step(pipe, recordings[0], proxy)
     error_map, fit = fit_error_map(recordings, proxy, order)
@@ -198,12 +164,7 @@ def with_thresholds(
     share_of_step: float,
     weight: float,
 ) -> tuple[Target, ...]:
-    """`targets`, each with the threshold of `proxy` that reaches its speedup on the recordings (`solve_threshold`).
-
-    `cumulative` is the mean proxy distance from the first step to each step. The policy "proxy" takes as the distance
-    of a sample this mean plus `weight`, in [0, 1], times the sample's deviation from it. `share_of_step` is the share
-    of the block evaluations of a full step that a reused step runs to read the proxy.
-    """
+    """`targets`, each with the threshold of `proxy` that reaches its speedup on the recordings."""
     steps, solved = len(recordings[0].sigmas), []
     for target in targets:
         full = full_speedup(target.speedup, share_of_step)
@@ -217,10 +178,7 @@ def with_thresholds(
 
 
 def _share_of_step(pipe: DiffusionPipeline, recording: Recording, proxy: str) -> float:
-    """Share of the block evaluations of a full step that a reused step runs to read the proxy.
-
-    A reused step reads the proxy in one guidance branch alone, also where a full step calls the transformer for both.
-    """
+    """Share of a full step's block evaluations that a reused step runs to read the proxy, in one branch alone."""
     transformer = next(iter(transformers_of(pipe).values()))
     family = family_of(transformer)
     calls = 2 if family.branches == SEPARATE and recording.guidance_scale > 1 else 1
@@ -240,15 +198,10 @@ def plan_targets(
     speedups: Sequence[float],
     warmup: float,
 ) -> tuple[Target, ...]:
-    """The targets of a profile by rising speedup in block evaluations, without thresholds.
+    """The targets by rising speedup, without thresholds: for each of `speedups` and each number of full steps between.
 
-    Each of `speedups` gets a target with steps / speedup full steps, rounded (`full_step_count`). In addition, each
-    number of full steps between these numbers gets a target whose speedup is steps / number, because a schedule
-    stretched to another number of full steps drops early full steps. Targets whose number of full steps has no entry
-    in `schedules` are left out.
-
-    `schedules` holds by number of full steps their indices, and a score that is not used here (`best_schedules`).
-    `sigmas` are the noise levels of all steps, and `warmup` is the share of first steps that are always computed.
+    A schedule stretched to another number of full steps would drop early ones. `schedules` are those of
+    `best_schedules`.
     """
     steps, targets = len(sigmas), []
     asked = {round(steps / speedup) for speedup in speedups}
@@ -264,11 +217,7 @@ def plan_targets(
 
 
 def largest_expected_error(target: Target, error_map: ErrorMap, cumulative: CumulativeDistance) -> float:
-    """The largest relative error that `error_map` expects of a step that the planned schedule of `target` reuses.
-
-    It is 0 if the schedule reuses no step. `cumulative` holds the proxy distance from the first step to each step, mean
-    over the recordings. Its increase since the last full step is taken as the proxy distance of a reused step.
-    """
+    """The largest relative error that `error_map` expects of a step that `target` reuses; 0 if it reuses none."""
     full = [cumulative.sigmas.index(sigma) for sigma in target.sigmas]
     expected = [
         error_map(cumulative.distances[step] - cumulative.distances[before], cumulative.sigmas[step])
@@ -287,10 +236,6 @@ def _profile_conditions(
     device: str | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> Conditions:
-    """The conditions under which the recordings were made; `seed` is that of the first sample.
-
-    `device` and package `versions` are by default those of this process.
-    """
     first, config, shift = recordings[0], pipe.scheduler.config, settings.flow_shift
     if shift is None:
         shift = config.get("flow_shift", config.get("shift"))

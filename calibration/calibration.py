@@ -1,8 +1,4 @@
-"""`calibrate`: record, rank, plan and solve thresholds, choose by generated videos, verify.
-
-A target is a speedup with its planned full steps (the policy "schedule") and its threshold (the policy "proxy"). The
-order of prediction is 0 if a reused step repeats the last full step, and 1 if it extrapolates the last two.
-"""
+"""`calibrate`: record, rank, plan and solve thresholds, choose by generated videos, verify."""
 
 import inspect
 import logging
@@ -60,11 +56,9 @@ class Calibration:
     """The result of `calibrate`: a profile and the measurements behind it.
 
     Attributes:
-        profile: for `galaxydit.accelerate(pipe, profile=...)`; `profile.save(path)` writes it.
-        recordings: one for each sample, that is, for each recorded generation; the profile was fitted to them.
-        verifications: PSNR and seconds of both policies at each requested speedup on each held-out prompt.
-        psnr_of_order: mean PSNR in dB of each order of prediction on sample prompts at 2x, or at the nearest planned
-            speedup; `choose_order` chose the order from it.
+        recordings: those to which the profile was fitted.
+        verifications: of each policy at each speedup on each held-out prompt.
+        psnr_of_order: mean PSNR in dB of each order on sample prompts at the planned speedup nearest to 2.
         redundancy: how much the outputs of each block changed from step to step; None if it was not analysed.
     """
 
@@ -226,14 +220,10 @@ def _choose(
     speedups: Sequence[float],
     prompts: Sequence[str],
 ) -> tuple[Profile, dict[Order, list[float]]]:
-    """`profile` with the order and the proxy chosen by videos of `prompts`, and for each order a list with one PSNR in
-    dB for each prompt, against the video without the plugin.
+    """`profile` with order and proxy chosen by videos of `prompts`, and the PSNRs of each order by prompt, in dB.
 
-    The PSNRs of an order are those of the policy "schedule" at the planned speedup nearest to 2; `choose_order` chooses
-    from them. `choose_compared_proxy` chooses from the PSNRs of the proxies with the policy "proxy", means over the
-    planned speedups nearest to 2 and 3. `parts` generates and measures the videos, unless its store has the results.
-    `profile` was built at order 1 from the recordings, `speedups` and `ranking`, which ranks the proxies by the
-    correlation of their change with the error of reuse and has their costs.
+    Orders are compared by schedules at the planned speedup nearest to 2, proxies by the policy "proxy" at those nearest
+    to 2 and 3.
     """
     orders: dict[Order, Profile] = {1: profile, 0: at_order(pipe, profile, recordings, speedups, 0)}
     proxies = proxies_to_compare(ranking, profile.recipe.proxy)
@@ -274,10 +264,7 @@ def _nearest(wanted: float, planned: Sequence[float]) -> float:
 
 
 def _check_speedups(speedups: Sequence[float], steps: int | None) -> None:
-    """Raise GalaxyDiTError for a speedup below 1 or above 100, or that no schedule of `steps` steps can reach.
-
-    It is called before anything is recorded. If `steps` is None, the number of steps is unknown and not checked.
-    """
+    """Raise GalaxyDiTError for a speedup that no schedule of `steps` steps can reach; None is not checked."""
     for speedup in speedups:
         check_number("speedups", speedup, 1.0, 100.0)
         if steps is not None and (full_step_count(steps, speedup) - 1) * LONGEST_GAP < steps - 1:

@@ -28,10 +28,7 @@ PROXY_STEPS = 12  # two of them full
 
 
 def predicted_speedup(seconds: Seconds, steps: int, full_steps: int) -> float:
-    """Predicted speedup of denoising: seconds without the plugin / with it, at least 1.
-
-    With the plugin, `full_steps` of `steps` steps are computed. `seconds` are those of `time_steps`.
-    """
+    """Predicted speedup of denoising, at least 1, from the seconds of `time_steps`."""
     # Assumption: hooks and extrapolation of a reused step take half of the time outside the blocks.
     reused = seconds.outside_transformer + 0.5 * seconds.outside_blocks
     return steps * seconds.step / (full_steps * seconds.step + (steps - full_steps) * reused)
@@ -39,10 +36,7 @@ def predicted_speedup(seconds: Seconds, steps: int, full_steps: int) -> float:
 
 @contextmanager
 def _call_times(modules: Sequence[nn.Module], device: torch.device) -> Iterator[list[float]]:
-    """Yield a list that receives the time in seconds before and after every call of `modules`, in turn.
-
-    Each time is that of `time.perf_counter` after `device` has finished its work.
-    """
+    """Yield a list of the times in seconds before and after every call of `modules`, each with `device` at rest."""
     times: list[float] = []
 
     def note(*_: Any) -> None:
@@ -66,11 +60,7 @@ class StepTimes:
 
 
 def time_steps(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> StepTimes:
-    """Times of a generation of three steps without the plugin, after one of two steps that warms up.
-
-    The seconds of a block and of a transformer call are medians. `Seconds.predicted_speedup` and `measured_speedup`
-    stay empty.
-    """
+    """Times of a plain generation of three steps, after one of two steps that warms up."""
     transformers = list(transformers_of(pipe).values())
     stacks = [blocks_of(transformer, family_of(transformer)) for transformer in transformers]
     blocks, device = len(stacks[0]), pipe._execution_device
@@ -95,11 +85,9 @@ def time_steps(pipe: DiffusionPipeline, prompt: str, settings: GenerationSetting
 def measure_proxy_costs(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int, step_seconds: float
 ) -> dict[str, float]:
-    """Cost by proxy name: seconds that reading it adds to a reused step / `step_seconds` of a full step, at least 0.
+    """Seconds that reading each proxy adds to a reused step / `step_seconds`, at least 0.
 
-    The seconds are the difference of two medians over reused steps: of a short generation with the proxy and of one
-    without a proxy. Proxies that read the same tensor and differ in the distance alone (L1, L2 or cosine) share a
-    generation.
+    They are differences of medians between short generations; proxies of one tensor share a generation.
     """
     transformers = list(transformers_of(pipe).values())
     device, short = pipe._execution_device, replace(settings, steps=PROXY_STEPS)

@@ -1,9 +1,6 @@
 """Add to a profile what was measured with it on generated videos, and which policy is better at which speedup.
 
-The policy "schedule" computes the planned steps; the policy "proxy" computes a step when the proxy has moved enough. A
-target holds the settings for one speedup: its planned full steps, its threshold of the proxy, and the better policy.
-The order of prediction is 0 if a reused step repeats the last full step, and 1 if it extrapolates the last two. A
-paired lead is the mean over prompts of the difference of two PSNRs, in dB.
+A paired lead is the mean over prompts of the difference of two PSNRs, in dB.
 """
 
 import math
@@ -26,20 +23,16 @@ PSNR_MARGIN = 0.5  # dB, by which a cheaper proxy may be worse than the best pro
 
 
 def choose_order(psnrs: Mapping[Order, Sequence[float]]) -> Order:
-    """The order to predict with, from the PSNRs in dB of both orders on the same prompts.
-
-    It is order 0 only if the one-sided 95 % interval of its paired lead over order 1 lies above 0. Otherwise it is
-    order 1, because the runtime falls back to order 0 where it measures that extrapolation is worse.
+    """Order 0 only if the one-sided 95 % interval of its paired lead lies above 0, because the runtime falls back to it
+    where it measures that extrapolation is worse.
     """
     return 0 if lead_of([zero - first for zero, first in zip(psnrs[0], psnrs[1], strict=True)]) > 0 else 1
 
 
 def choose_compared_proxy(psnrs: Sequence[Sequence[float]], costs: Sequence[float]) -> int:
-    """Index of the proxy to use, from the PSNR in dB on the same prompts, `(proxies, prompts)`, and each proxy's cost.
+    """Index of the cheapest proxy whose paired lead over the best mean PSNR has an interval from -0.5 dB or above.
 
-    It is the cheapest proxy that is not much worse than the proxy with the best mean PSNR: the one-sided 95 % interval
-    of its paired lead over that proxy begins at -0.5 dB or above. Of equally cheap proxies it is the one with the best
-    mean PSNR. `costs` are seconds of reading each proxy / seconds of a full step.
+    `psnrs`, `(proxies, prompts)`, are in dB; among equally cheap proxies the best mean counts.
     """
     means = list(map(fmean, psnrs))
     best = means.index(max(means))
@@ -52,10 +45,7 @@ def choose_compared_proxy(psnrs: Sequence[Sequence[float]], costs: Sequence[floa
 
 
 def add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) -> Profile:
-    """`profile` with the measurements of each compared proxy in its evidence; the chosen proxy is first in `compared`.
-
-    The text `evidence.reason` then also states the PSNRs of the compared proxies and the profile's `deviation_weight`.
-    """
+    """`profile` with the measurements of each compared proxy as evidence and reason; the chosen proxy is first."""
     first, others = compared[0], compared[1:]
     text = ", ".join(f"{row.proxy} {' / '.join(f'{at.psnr_db:.1f}' for at in row.measured)} dB" for row in compared)
     speedups = " / ".join(f"{at.speedup:g}x" for at in first.measured)
@@ -69,13 +59,9 @@ def add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) ->
 def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[VerifiedPrompt]) -> Profile:
     """`profile` with the measurements at each requested speedup and the better policy of each target.
 
-    `verified` has an entry for each prompt, speedup and policy. PSNR and compute fraction (block evaluations done /
-    those without the plugin) are means over the prompts. The denoise speedup, seconds without the plugin / with the
-    policy "schedule", is both measured (median over the prompts) and predicted from `seconds`: those of a full step, of
-    its parts inside the transformer but outside its blocks, and outside the transformer (`measure_seconds`). The policy
-    "proxy" is better at a speedup if the one-sided 95 % interval of its paired lead over the schedule lies above 0.
-    Otherwise the schedule is followed, because its compute is known beforehand and it reads no proxy. A target without
-    measurements gets the policy of the nearest measured speedup.
+    "proxy" is better where the one-sided 95 % interval of its paired lead lies above 0; otherwise the schedule is
+    followed, because its compute is known beforehand. A target without measurements follows the nearest measured
+    speedup.
     """
     steps, predicted, measured = profile.conditions.steps, [], []
     schedule, proxy, better = [], [], set()
@@ -114,12 +100,7 @@ def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[Veri
 def verification_of(
     speedup: float, rows: Sequence[VerifiedPrompt], expected_error: float | None = None
 ) -> Verification:
-    """The verification at the requested `speedup`: mean PSNR with its 95 % interval, and mean compute fraction.
-
-    The means are over `rows`, one for each prompt, all of one policy. The compute fraction is block evaluations done /
-    those without the plugin. `expected_error` is the largest expected error of a reused step; None if it is unknown.
-    Without rows, the verification holds `speedup` and `expected_error` alone.
-    """
+    """The verification at a speedup from the rows of one policy, one for each prompt; without rows, empty."""
     if not rows:
         return Verification(speedup, expected_error)
     psnrs = [row.psnr_db for row in rows]
@@ -136,10 +117,7 @@ def verification_of(
 
 
 def lead_of(differences: Sequence[float]) -> float:
-    """Lower end of the one-sided 95 % interval of the mean of `differences`; -inf for fewer than two.
-
-    Each difference is that of the PSNRs of one prompt (paired).
-    """
+    """Lower end of the one-sided 95 % interval of the mean of `differences`; -inf for fewer than two."""
     if len(differences) < 2:
         return -math.inf
     return float(np.quantile(np.asarray(differences)[draws_of(len(differences))].mean(axis=1), 0.05))

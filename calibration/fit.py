@@ -1,9 +1,6 @@
 """Monotone regression from proxy distance to the error of reuse.
 
-The error of reuse is the relative L2 error of a reused step's guided prediction (the transformer's output after
-guidance). The data are points: a point is a step that is predicted from given full steps, with its proxy distance since
-the last full step, its noise level and its error of reuse. The order of prediction is 0 if a reused step repeats the
-last full step, and 1 if it extrapolates the last two.
+A point is a step that is predicted from given full steps, with its proxy distance since the last one and its error.
 """
 
 from collections.abc import Sequence
@@ -28,13 +25,7 @@ MINIMUM_GAIN = 0.02  # increase of R² from which several curves replace a singl
 
 @dataclass(frozen=True)
 class Points:
-    """The data of the regression, one entry for each point (see the module), `(points,)` each.
-
-    Attributes:
-        distance: proxy distance since the last full step.
-        sigma: noise level of the predicted step.
-        error: error of reuse.
-    """
+    """The data of the regression, `(points,)` each: distance since the last full step, noise level, error of reuse."""
 
     distance: Array
     sigma: Array
@@ -45,12 +36,7 @@ class Points:
 
 
 def points_of(recordings: Sequence[Recording], proxy: str, order: int) -> Points:
-    """The points of `proxy`: at `order` 0 up to 6 for each step of the recordings, at order 1 up to 24.
-
-    At order 0 there is a point for each gap of 1 to 6 steps from the last full step to the step. At order 1 there is
-    one for each pair of such a gap and a gap of 1 to 4 steps between the last two full steps. The last full step is
-    step 2 or later, counted from 0, and all full steps of a point belong to the transformer of the step.
-    """
+    """The points of `proxy`: one for each gap since the last full step and, at order 1, between the last two."""
     rows: list[Array] = []
     for recording in recordings:
         for gap in GAPS:
@@ -64,12 +50,10 @@ def points_of(recordings: Sequence[Recording], proxy: str, order: int) -> Points
 
 
 def fit_error_map(recordings: Sequence[Recording], proxy: str, order: int) -> tuple[ErrorMap, Fit | None]:
-    """The error map of a proxy, fitted to all recordings, and its scores by twofold cross-validation over recordings.
+    """The error map of a proxy, and its scores by twofold cross-validation over recordings.
 
-    The map gives the expected error of reuse by proxy distance and noise level; the scores are R² and a rank
-    correlation. The map is one curve for all noise levels. It has five curves by noise level instead if they explain
-    more of the error's variance in held-out recordings, by more than 0.02 of that variance. A single recording gives
-    one curve and no scores.
+    It has one curve for all noise levels, or five by noise level if they explain over 0.02 more of the held-out
+    variance. A single recording gives one curve and no scores.
     """
     if len(recordings) == 1:
         return _fit(points_of(recordings, proxy, order), 1), None
@@ -93,13 +77,7 @@ def r_squared(predicted: Array, measured: Array) -> float:
 
 
 def fit_curve(points: Points) -> Curve:
-    """The expected error by proxy distance, one curve for all points whatever their noise level.
-
-    `Curve.sigma` is the mean noise level of the points; their errors are not adjusted to it. The points are divided by
-    distance into 12 equally large groups. Isotonic regression (scipy) of the mean errors of the groups on their mean
-    distances, weighted by group size, gives the curve. `Curve.spread` is the standard deviation of the errors in each
-    group.
-    """
+    """The expected error by proxy distance: isotonic regression of the mean errors of 12 equal groups of points."""
     order = np.argsort(points.distance, kind="stable")
     distances: list[float] = []
     groups: list[NDArray[np.int64]] = []
@@ -121,10 +99,7 @@ def fit_curve(points: Points) -> Curve:
 
 
 def _fit(points: Points, bins: int) -> ErrorMap:
-    """The error map with one curve (`fit_curve`) for each of `bins` equally large groups of points by noise level.
-
-    Groups with the same mean noise level share a curve.
-    """
+    """The error map with a curve for each of `bins` equal groups of points; equal mean noise levels share one."""
     groups: dict[float, list[NDArray[np.int64]]] = {}
     for part in np.array_split(np.argsort(points.sigma, kind="stable"), bins):
         groups.setdefault(round_digits(np.mean(points.sigma[part])), []).append(part)

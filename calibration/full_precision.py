@@ -52,10 +52,7 @@ def in_float32(pipe: DiffusionPipeline) -> Iterator[None]:
 
 
 def _large_weights(transformer: nn.Module) -> dict[nn.Module, list[nn.Parameter]]:
-    """The weights of more than `SMALL` elements in the blocks' modules without submodules, by module.
-
-    A module with submodules may use weights of its own between their calls.
-    """
+    """The weights of more than `SMALL` elements in the blocks' modules without submodules, by module."""
     family = family_of(transformer)
     leaves = [
         module for block in blocks_of(transformer, family) for module in block.modules() if not [*module.children()]

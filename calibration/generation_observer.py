@@ -31,11 +31,7 @@ GUIDED_ELEMENTS = 2**17  # approximate number of elements kept of each step's gu
 
 
 class GenerationObserver(Observer):
-    """Turns the tensors of one full generation of `pipe` into the scalars of a `Recording`.
-
-    The runtime calls the methods `on_proxy` and `on_output` during the generation; afterwards `recording` returns the
-    result. The observer keeps the last tensor of each proxy, and a subsample of the guided prediction of every step.
-    """
+    """Turns the tensors of one full generation of `pipe` into the scalars of a `Recording`."""
 
     def __init__(self, pipe: DiffusionPipeline) -> None:
         self._pipe = pipe
@@ -56,10 +52,8 @@ class GenerationObserver(Observer):
         self.steps_of_calls: list[int] = []
 
     def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
-        """Keep the distances between the tensor of the proxy `name` at this step and at the step before.
-
-        `tensor` is `(batch, ...)`; only its conditional branch counts. One tensor gives a distance of each kind (L1,
-        L2, cosine).
+        """Keep the distances of each kind between the conditional branch of a proxy's tensor and that of the step
+        before.
         """
         self._enter(call)
         if (current := self._branches_of(call, tensor).get(CONDITIONAL)) is not None:
@@ -70,16 +64,13 @@ class GenerationObserver(Observer):
             self._previous[name] = current
 
     def on_output(self, call: Call, output: Tensor) -> None:
-        """Keep the output of a transformer call, `(batch, ...)`, by guidance branch, until its step is finished."""
+        """Keep the output of a transformer call by branch until its step is finished."""
         self._enter(call)
         for branch, tensor in self._branches_of(call, output).items():
             self._outputs[branch] = tensor.detach().float().flatten()
 
     def recording(self, prompt: str, seed: int) -> Recording:
-        """The recording of the finished generation, to which `prompt` and `seed` are added.
-
-        Raises GalaxyDiTError if no step was recognised.
-        """
+        """The recording of the finished generation. Raises GalaxyDiTError if no step was recognised."""
         self._finish_step()
         if not self._finished:
             raise GalaxyDiTError("the steps of the transformer calls are unknown; calibrate a diffusers pipeline")
@@ -103,10 +94,7 @@ class GenerationObserver(Observer):
         )
 
     def _enter(self, call: Call) -> None:
-        """Make `call` the current call, unless it is already.
-
-        If it begins a step, finish the step before and keep the noise level of the new step.
-        """
+        """Make `call` the current call; the first one of a step finishes the step before."""
         if call is self._call:
             return
         if self._call is None or call.info.step != self._call.info.step:
@@ -123,10 +111,7 @@ class GenerationObserver(Observer):
         self._latent_shape = tuple(call.latent.shape[1:])
 
     def _branches_of(self, call: Call, tensor: Tensor) -> dict[str, Tensor]:
-        """`tensor` of `call` by guidance branch, "conditional" or "unconditional"; both if the batch holds both.
-
-        Such a batch has the unconditional half first. A tensor with an odd number of rows then counts for both.
-        """
+        """`tensor` by branch; a concatenated batch has the unconditional half first, and an odd one counts for both."""
         concatenated = self._family.branches == CONCATENATED and guidance_of(self._pipe) > 1
         if not concatenated or len(call.latent) % 2:
             unconditional = "uncond" in call.branch or CONDITIONAL in self._outputs
@@ -135,10 +120,7 @@ class GenerationObserver(Observer):
         return {UNCONDITIONAL: first, CONDITIONAL: second}
 
     def _finish_step(self) -> None:
-        """Compose the guided prediction from the outputs of all branches, and keep a subsample of it and its norm.
-
-        Norms and distances stay on the device, so that no step waits for them.
-        """
+        """Keep a subsample of the guided prediction, and its norm on the device, so that no step waits for it."""
         if not self._outputs:
             return
         guided = self._outputs[CONDITIONAL]
@@ -157,10 +139,7 @@ class GenerationObserver(Observer):
 
 @contextmanager
 def observed(pipe: DiffusionPipeline) -> Iterator[GenerationObserver]:
-    """Within the context, `pipe` makes one video with all steps computed, equal to a plain one, and it is observed.
-
-    Raises GalaxyDiTError if `pipe` is accelerated.
-    """
+    """Observe one plain video. Raises GalaxyDiTError if `pipe` is accelerated."""
     observer = GenerationObserver(pipe)
     with Acceleration(pipe, GalaxyDiTConfig(policy=Threshold(0.0)), observer=observer):
         yield observer
@@ -169,10 +148,7 @@ def observed(pipe: DiffusionPipeline) -> Iterator[GenerationObserver]:
 def record_sample(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int
 ) -> tuple[Recording, GeneratedVideo, Outputs]:
-    """The recording of a full generation, the generation with its latents but without frames, and all outputs.
-
-    Raises GalaxyDiTError if `pipe` is accelerated.
-    """
+    """The recording of a full generation, the generation without frames, and all outputs."""
     outputs = Outputs()
     with answering(pipe, outputs.keep), observed(pipe) as observer:
         generation = generate(pipe, prompt, settings, seed, decode=False)

@@ -49,10 +49,7 @@ trajectory, as in arXiv 2512.03451, and between samples at the same step, where 
 
 
 def write_report(calibration: Calibration, folder: Path, model: str | None = None) -> Path:
-    """Write the figures and `report.html` to `folder`; the path of the page.
-
-    `model` is the model's name in the title, by default the class of the transformer.
-    """
+    """Write the figures and `report.html` to `folder`; the path of the page, whose title names `model`."""
     profile, redundancy = calibration.profile, calibration.redundancy
     seconds = profile.evidence.seconds
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(PAGE)

@@ -37,16 +37,8 @@ def learn(
 
         galaxydit.accelerate(pipe, speedup=2, profile=galaxydit.learn(pipe))
 
-    The cost is said before it starts, and an interrupted call goes on. The profile is not verified by videos;
-    `galaxydit calibrate --budget full` does that.
-
-    Args:
-        pipe: a video pipeline, not accelerated.
-        prompts: by default those of the plugin; for a pipeline that starts from images, JSON objects with their paths.
-        settings: of the videos; by default what the authors of the model recommend.
-        folder: of the files, by default "profiles" in the user's data folder.
-
-    Raises GalaxyDiTError as `galaxydit.calibrate` does.
+    The cost is said before it starts, and an interrupted call goes on. The profile is not verified by videos. Arguments
+    and errors are those of `galaxydit.calibrate`; `folder` is by default "profiles" in the user's data folder.
     """
     settings = settings or recommended_settings(pipe)
     path = Path(folder or user_data_path("galaxydit") / "profiles") / f"{_name_of(pipe, settings)}.json"

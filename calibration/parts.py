@@ -1,9 +1,6 @@
-"""The parts of a calibration, such as the recording of one sample.
+"""The parts of a calibration, such as the recording of one sample: units whose results a store keeps.
 
-Each part is a unit, a piece of work whose result the store keeps, so that an interrupted calibration resumes. A sample
-is one recorded generation. A draft is a profile that is tried, with the policy and the speedups to try. The policy
-"schedule" computes the planned steps; the policy "proxy" computes a step when the proxy has moved enough. The cost of a
-proxy is the seconds that reading it adds to a reused step / the seconds of a full step.
+A draft is a profile that is tried, with the policy and the speedups to try.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -55,8 +52,7 @@ Draft = tuple[Profile, str, Sequence[float]]
 class CalibrationMaker(Maker):
     """Measures the parts of a calibration in one worker process; `load` returns the pipeline of this process.
 
-    A method such as `_timing` measures one kind of part. `make` passes it `data`, which is `Unit.data`, and three
-    entries of `data` as further arguments: prompt, settings (`GenerationSettings`; in `data` a dictionary) and seed.
+    The method `_timing` measures the part "timing" from the unit's data, prompt, settings and seed, and so on.
     """
 
     load: Callable[[], DiffusionPipeline]
@@ -68,10 +64,6 @@ class CalibrationMaker(Maker):
         share_video(self.pipe, rank)
 
     def make(self, unit: Unit) -> Output:
-        """The result of the method that `unit.data["part"]` names, such as "timing" for `_timing`, without files.
-
-        The method measures with the prompt, settings and seed in `unit.data`.
-        """
         data = unit.data
         verify_files([data["prompt"]], data.get("files", {}))
         measure = getattr(self, f"_{data['part']}")
@@ -89,8 +81,8 @@ class CalibrationMaker(Maker):
     def _sample(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
         """The recording of one generation in float32, and its perturbations in all intervals.
 
-        A model of 16 bits also records the generation in its own dtype if `data["rounding"]` is set, to learn its
-        rounding. Where the weights cannot be widened, an estimate of the rounding is subtracted.
+        With `data["rounding"]`, a model of 16 bits is also recorded in its own dtype. Where the weights cannot be
+        widened, an estimate of the rounding is subtracted.
         """
         widened = is_rounded(self.pipe)
         with in_float32(self.pipe) if widened else nullcontext():
@@ -125,11 +117,7 @@ class CalibrationMaker(Maker):
         return measure_proxy_costs(self.pipe, prompt, settings, seed, data["step_seconds"])
 
     def _choice(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """Measurements of the drafts `data["tried"]` on one prompt: for each draft, a row for each of its speedups.
-
-        A draft is a profile as a dictionary, a policy and speedups. A row holds the fields of `VerifiedPrompt` (compute
-        fraction, PSNR, seconds).
-        """
+        """For each draft of `data["tried"]` (profile, policy, speedups), a row for each of its speedups."""
         plain, keep = self._plain(prompt, settings, seed), self._keep
         verify = partial(verify_target, self.pipe, prompt=prompt, settings=settings, seed=seed, plain=plain, keep=keep)
         drafts = [(parse_profile(draft), policy, speedups) for draft, policy, speedups in data["tried"]]
@@ -139,13 +127,10 @@ class CalibrationMaker(Maker):
         ]
 
     def _verification(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """Measurements of the policies "proxy" and "schedule" at each verified speedup of a profile.
+        """A row for each verified speedup of a profile and policy, "proxy" first.
 
-        `data["profile"]` is the profile as a dictionary (`Profile.to_dict`). The measurements are a list of rows, one
-        for each speedup and policy, each with the fields of `VerifiedPrompt` (compute fraction, PSNR, seconds); at each
-        speedup, "proxy" comes first. If the policy "proxy" computed exactly the planned steps and the proxy runs no
-        part of a block, its video and seconds also count for the schedule. The schedule's seconds then include reading
-        the proxy.
+        If "proxy" computed exactly the planned steps and ran no part of a block, its video counts for the schedule,
+        too.
         """
         plain, profile, keep = self._plain(prompt, settings, seed), parse_profile(data["profile"]), self._keep
         verify = partial(
@@ -163,26 +148,14 @@ class CalibrationMaker(Maker):
         return [asdict(row) for row in rows]
 
     def _redundancy(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """The fields of `Redundancy` as a dictionary: "parts", "branches" (both names) and "changes".
-
-        "changes", `(branches, parts, blocks, steps)` as nested tuples, are the relative L1 changes since the step
-        before: of each block's output (part "block") and of the outputs of its submodules, such as its self-attention.
-        `data` is not read.
-        """
         return asdict(measure_redundancy(self.pipe, prompt, settings, seed))
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of one calibration. Each method returns parts, which it reads from the store or else measures.
+    """The parts of one calibration; each method reads its parts from the store or measures them.
 
-    Attributes:
-        store: where the results of the parts are kept.
-        maker: measures a part.
-        executor: runs the workers in which the maker measures.
-        key: what all parts depend on, as JSON data.
-        seed: of the first sample.
-        progress: called with the stage, the number of its finished parts and the number of all its parts.
+    `key` is what all parts depend on, and `seed` is that of the first sample.
     """
 
     store: Store
@@ -193,7 +166,6 @@ class Parts:
     progress: Callable[[str, int, int], None]
 
     def timing(self, prompt: str, recorded: GenerationSettings) -> Mapping[str, Any]:
-        """The times of `CalibrationMaker._timing`; `recorded` are the settings of the recordings."""
         (timing,) = self._measure(
             "timing", [self._unit("timing", "timing", prompt, self.seed, recorded=asdict(recorded))]
         )
@@ -222,10 +194,7 @@ class Parts:
         return dict(costs)
 
     def drafts(self, tried: Sequence[Draft], prompts: Sequence[str]) -> list[list[list[VerifiedPrompt]]]:
-        """Compute fraction, PSNR and seconds of the drafts `tried` (`VerifiedPrompt`) in videos of the prompts.
-
-        The lists are indexed by draft, then by its speedups, then by prompt.
-        """
+        """Measurements of the drafts in videos of the prompts: by draft, then by its speedups, then by prompt."""
         data = [(profile.to_dict(), policy, list(speedups)) for profile, policy, speedups in tried]
         by_prompt = self._measure("choosing", self._units("choice", prompts, CHOICE_SEED, tried=data))
         return [
@@ -234,16 +203,11 @@ class Parts:
         ]
 
     def verifications(self, profile: Profile, prompts: Sequence[str], both: bool) -> tuple[VerifiedPrompt, ...]:
-        """Compute fraction, PSNR and seconds of the schedule and, with `both`, of the policy "proxy" in videos.
-
-        There is one entry for each prompt, each speedup of `Evidence.verifications` of the profile, which need not be
-        measured yet, and each policy: by prompt, then by rising speedup, then "proxy" before "schedule".
-        """
+        """Measurements of the schedule and, with `both`, of "proxy": by prompt, then speedup, then "proxy" first."""
         units = self._units("verification", prompts, VERIFICATION_SEED, profile=profile.to_dict(), both=both)
         return tuple(VerifiedPrompt(**row) for rows in self._measure("verifying", units) for row in rows)
 
     def redundancy(self, prompt: str) -> Redundancy:
-        """Relative L1 changes of the outputs of blocks and their parts from step to step in one generation."""
         (measured,) = self._measure("analysing", [self._unit("redundancy", "redundancy", prompt, self.seed)])
         return parse(Redundancy, measured, "redundancy")
 
@@ -254,11 +218,7 @@ class Parts:
         ]
 
     def _unit(self, name: str, part: str, prompt: str, seed: int, **details: Any) -> Unit:
-        """The unit of a part that generates from a prompt and a seed; `details` are further data of the unit.
-
-        `name` begins the unit's id, and `part` says what `CalibrationMaker.make` measures. The data include hashes of
-        the files that the prompt names.
-        """
+        """The unit of a part, with the hashes of the files that its prompt names."""
         files = hash_files(prompt)
         start = {"prompt": prompt, "seed": seed} | ({"files": files} if files else {})
         return Unit(name, {**self.key, "part": part, **start, **details})

@@ -1,8 +1,6 @@
 """Measure error propagation: reuse a few steps of a recorded generation and see how far the final latent moves.
 
-Reused steps are predicted at order 1: they extrapolate the last two full steps. The sensitivity at a noise level is the
-rms change of the final latent / the rms error that reused steps introduced into the latent there. It is measured in the
-three intervals of steps `INTERVALS`, each its start and end as shares of the steps.
+The sensitivity at a noise level is the rms change of the final latent / the rms error that reuse introduced there.
 """
 
 import math
@@ -27,11 +25,10 @@ Perturbation = tuple[int, float, float]
 
 
 def perturbed_schedule(steps: int, interval: tuple[float, float], switch: int = 0) -> tuple[int, ...]:
-    """The full steps of a schedule that reuses every other step of `interval`: indices, rising.
+    """The full steps of a schedule that reuses every other step of `interval`, its start and end as shares of the
+    steps.
 
-    `interval` is its start and end as shares of the `steps` steps. The first two steps are full, because order 1
-    extrapolates two full steps, and so is the last step. `switch`, the first step of a second transformer (0 without
-    one), is full, and the step after it is reused in its place.
+    The first two steps, the last and `switch`, the first one of a second transformer, are full.
     """
     first = min(max(2, round(interval[0] * steps)), steps - 2)
     reused = range(first, min(max(first + 1, round(interval[1] * steps)), steps - 1), 2)
@@ -42,12 +39,7 @@ def perturbed_schedule(steps: int, interval: tuple[float, float], switch: int = 
 def perturb(
     pipe: DiffusionPipeline, recording: Recording, plain: GeneratedVideo, outputs: Outputs, interval: int
 ) -> Perturbation:
-    """Repeat a recorded generation with reuse in `INTERVALS[interval]`, and measure the sensitivity to errors there.
-
-    `recording`, `plain` and `outputs` are of one generation (`record_sample`); the steps before the interval take its
-    outputs. The introduced error is the partly coherent sum of the errors that the reused steps would cause in the
-    final latent if all other predictions stayed the same.
-    """
+    """Repeat a recorded generation with order 1 in `INTERVALS[interval]`, and measure the sensitivity there."""
     schedule = perturbed_schedule(recording.steps, INTERVALS[interval], recording.switch)
     reused = sorted(set(range(recording.steps)) - set(schedule))
     replay = Replay(outputs, recording.sigmas, reused[0], reused)
@@ -61,11 +53,10 @@ def perturb(
 
 
 def propagation_of(perturbations: Sequence[Perturbation]) -> ErrorPropagation:
-    """The sensitivity of each interval at its mean noise level; at sigma 0, where no step is left, it is 1.
+    """The sensitivity of each interval at its mean noise level; 1 at sigma 0, where no step is left.
 
-    Sensitivities differ by a factor of 30 between samples and some samples sit on a fork, so the logarithms' median
-    counts, shrunk towards `PRIOR` as if that were `PRIOR_SAMPLES` samples. Intervals with the same mean noise level, as
-    in short generations, count as one.
+    Samples differ by a factor of 30 and some sit on a fork, so the median of the logarithms counts, shrunk towards
+    `PRIOR` as if that were `PRIOR_SAMPLES` samples. Intervals of one mean noise level count as one.
     """
     logs: dict[float, list[float]] = {0.0: [0.0]}
     for interval in {interval for interval, _, _ in perturbations}:

@@ -32,8 +32,8 @@ MUCH_WORSE = 2.0  # times this error is an error that shows another kind of traj
 class Planner:
     """Plans profiles of `pipe` for `settings`; `timing` is that of `Parts.timing`.
 
-    `check` fills the last four: proxy distances of videos, divided by those of recordings; the latent shape of the
-    videos; and errors of schedules over the least, on a plain video and on the recordings, in dB.
+    `check` fills the last four: ratios of a video's proxy distances to a recording's, its latent shape, and errors of
+    schedules over the least, on the video and on recordings, in dB.
     """
 
     pipe: DiffusionPipeline
@@ -76,9 +76,8 @@ class Planner:
         return tuple(replace(sample.recording.scaled(self.ratios), rounding=rounding) for sample in samples)
 
     def check(self, samples: Sequence[Sample], full: Recording) -> None:
-        """Compare a plain video with recordings of its rounding.
-
-        Their schedules agree if they are not much worse on the video than those of the other recordings on each one.
+        """Compare a plain video with recordings of its rounding: schedules agree if they do not err much more on the
+        video than those of other recordings do on each.
         """
         first = samples[0].recording
         if first.rounding and samples[0].own is None:

@@ -1,14 +1,4 @@
-"""The figures of a calibration report, one PNG each.
-
-Each `draw_` function draws the results of a calibration on an empty figure; its docstring is the figure's caption.
-
-The guided prediction is the transformer's output after guidance. The error of reuse is its relative error if a step is
-not computed but predicted from earlier computed (full) steps. A proxy is a cheap tensor whose change shows how much the
-output changes; its distance is its relative change from step to step, summed over steps. Rho is Spearman's rank
-correlation of a proxy's distance with the error of reuse. The error map gives the expected error of reuse by proxy
-distance since the last full step: one curve, or one for each range of noise levels. The policy "schedule" computes the
-planned steps; the policy "proxy" computes a step when the proxy has moved enough.
-"""
+"""The figures of a calibration report, one PNG each; the docstring of each `draw_` function is its caption."""
 
 import math
 from collections.abc import Callable

@@ -24,10 +24,9 @@ HELD_OUT = 8
 
 
 def read_lines(path: Path, field: str = "prompts") -> list[str]:
-    """The prompts of a file: the lines that are not blank, without white space at their ends; of a table (CSV or TSV)
-    the column "prompt" and the columns of files; of a list in JSON its texts and objects.
+    """The prompts of a file: its lines, the columns "prompt" and those of files of a CSV or TSV, or a list in JSON.
 
-    Raises GalaxyDiTError, which names `field`, for a file that is not UTF-8 and for a table or a list of other things.
+    Raises GalaxyDiTError, which names `field`, for other files.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -105,11 +104,9 @@ def default_prompts(pipe: "DiffusionPipeline") -> list[str]:
 
 
 def split_prompts(prompts: Sequence[str], steps: int | None, verifies: bool) -> tuple[list[str], list[str]]:
-    """The prompts to record and the held-out prompts, after repetitions in `prompts` are removed.
+    """The prompts to record and the held-out ones: the last 8, or the second half of fewer than 16.
 
-    The last 8 are held out, or the second half of fewer than 16. `steps` is the number of steps of the generations,
-    None if it is unknown. Raises GalaxyDiTError without prompts, for 8 steps or fewer, and if the calibration
-    `verifies` and no prompt is held out.
+    Raises GalaxyDiTError without prompts, for 8 steps or fewer, and for a verification without a held-out prompt.
     """
     if steps is not None and steps <= FEW_STEPS:
         expected = f"more than {FEW_STEPS}, because shorter generations are never reused"

@@ -1,13 +1,7 @@
 """Rank proxies by Spearman correlation with the error of reuse, along a trajectory and between samples.
 
-The ranking along a trajectory is GalaxyDiT's (arXiv 2512.03451). Every quantity of a trajectory has a trend in time, so
-a mere clock also ranks high there. Between samples at the same step there is no trend, so that ranking shows what a
-proxy knows of one sample.
-
-The distance of a proxy is its change from one step to the next: relative L1, relative L2 or cosine distance, as the
-proxy defines (`galaxydit.proxies.distance_of`). The error of reuse is the relative L2 error that reuse would cause in
-the guided prediction, the transformer's output after guidance. A lag is the number of steps since the last full step, 1
-to 4. The order is 0 if a reused step repeats the last full step, and 1 if it extrapolates the last two.
+The ranking along a trajectory is GalaxyDiT's (arXiv 2512.03451). Along it everything has a trend in time, so a clock
+also ranks high; between samples at one step there is none. A lag is the number of steps since the last full step.
 """
 
 import math
@@ -36,26 +30,18 @@ ENOUGH_PROMPTS = 16  # fewer leave intervals wide, so that a cheaper proxy is se
 
 @dataclass(frozen=True)
 class Ranking:
-    """The ranking of all proxies.
-
-    Attributes:
-        rows: one for each proxy, with its correlation along a trajectory, its correlation between samples, and its
-            cost: seconds that reading it adds to a reused step / seconds of a full step. Each correlation is one number
-            for all lags and orders. The best along a trajectory comes first.
-        z_of_prompt: by proxy, Fisher's z of the correlation along a trajectory for each prompt, `(prompts,)`.
-    """
+    """A row for each proxy, the best along a trajectory first, and Fisher's z along a trajectory by prompt."""
 
     rows: tuple[RankedProxy, ...]
     z_of_prompt: Mapping[str, Array]
 
 
 def rank_proxies(recordings: Sequence[Recording], costs: Mapping[str, float] | None = None) -> Ranking:
-    """Rank all proxies of the recordings.
+    """Rank all proxies: distances summed over each lag against the error of reuse at both orders, averaged by Fisher's
+    z.
 
-    For each lag, a proxy's distance summed over the lag is correlated with the error of reuse at both orders.
-    Correlations along a trajectory are averaged over orders and lags through Fisher's z. Intervals are 95 % bootstraps
-    over prompts. `costs` are, by proxy name, seconds of reading the proxy / seconds of a full step; a proxy without an
-    entry has cost 0.
+    Intervals are 95 % bootstraps over prompts. `costs` are seconds of reading a proxy / seconds of a full step, 0
+    without.
     """
     prompts = sorted({recording.prompt for recording in recordings})
     draws = draws_of(len(prompts))
@@ -83,11 +69,9 @@ def rank_proxies(recordings: Sequence[Recording], costs: Mapping[str, float] | N
 
 
 def choose_proxy(ranking: Ranking) -> tuple[str, str]:
-    """The cheapest proxy that is not worse than the best proxy along a trajectory, and the reason in words.
+    """The cheapest proxy that is at most 0.05 worse than the best along a trajectory (`worse_by`), and why.
 
-    Not worse means that the upper end of the one-sided 95 % interval of the best proxy's rho less the proxy's rho,
-    paired over prompts, is at most 0.05. Constant proxies and proxies that are equal for all samples are chosen only if
-    there are no others.
+    Constant proxies and those that are equal for all samples are chosen only if there are no others.
     """
     rows = [row for row in ranking.rows if row.rho != 0 and PROXIES[row.proxy].differs_by_sample] or ranking.rows
     best = max(rows, key=lambda row: row.rho)
@@ -107,11 +91,10 @@ def choose_proxy(ranking: Ranking) -> tuple[str, str]:
 
 
 def proxies_to_compare(ranking: Ranking, chosen: str, count: int = 3) -> tuple[str, ...]:
-    """The proxies to compare by generated videos, at most `count`, no two of which read the same tensor.
+    """At most `count` proxies of different tensors to compare by videos.
 
-    The first of the following are taken: the proxy `chosen`; the best proxy between samples; the proxies that run no
-    part of a block, in the order of the ranking; all other proxies, in the order of the ranking. Constant proxies and
-    proxies that are equal for all samples are left out, except `chosen`.
+    They are `chosen`, the best between samples, those that run no block, then all others, by rank; never a constant
+    one.
     """
     rows = [row for row in ranking.rows if row.rho != 0 and PROXIES[row.proxy].differs_by_sample]
     wanted = [chosen]
@@ -125,10 +108,7 @@ def proxies_to_compare(ranking: Ranking, chosen: str, count: int = 3) -> tuple[s
 
 
 def worse_by(ranking: Ranking, proxy: str, best: str) -> float:
-    """Upper bound of how much worse `proxy` is than the proxy `best`, in rho along a trajectory.
-
-    It is the upper end of the one-sided 95 % interval of rho of `best` less rho of `proxy`, paired over prompts.
-    """
+    """Upper end of the one-sided 95 % interval of rho of `best` less rho of `proxy`, paired over prompts."""
     differences = np.tanh(ranking.z_of_prompt[best]) - np.tanh(ranking.z_of_prompt[proxy])
     return float(np.quantile(differences[draws_of(len(differences))].mean(axis=1), 0.95))
 
@@ -138,10 +118,8 @@ def between_samples(
 ) -> tuple[float, float, float]:
     """Correlation of a proxy with the error of reuse between samples at the same step, and its 95 % interval.
 
-    Returns the correlation in [-1, 1] and both ends of the interval. Distances and errors are replaced by their ranks
-    among the samples of a step, less the mean rank, and pooled over steps, lags and orders. For a proxy that depends on
-    the step alone, and for a single sample, the correlation is 0. The interval is a bootstrap: row i of `draws`,
-    `(resamples, prompts)`, holds the indices of resample i into the different prompts of `recordings`, sorted as texts.
+    Ranks among the samples of a step, less their mean, are pooled over steps, lags and orders; a clock has 0. `draws`,
+    `(resamples, prompts)`, are indices into the sorted prompts.
     """
     products: dict[str, list[Array]] = defaultdict(list)
     distances = {lag: np.array([recording.accumulated(proxy, lag) for recording in recordings]) for lag in LAGS}
@@ -163,10 +141,7 @@ def between_samples(
 
 
 def spearman_z(first: Array, second: Array) -> float:
-    """Fisher's z of Spearman's rho over the places where both arrays are finite, in [-5, 5].
-
-    It is 0 for fewer than 3 such places or constant values.
-    """
+    """Fisher's z of Spearman's rho where both are finite, in [-5, 5]; 0 for fewer than 3 places or constant values."""
     known = np.isfinite(first) & np.isfinite(second)
     first, second = first[known], second[known]
     if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
@@ -178,10 +153,7 @@ def spearman_z(first: Array, second: Array) -> float:
 
 
 def _z_along(recording: Recording, proxy: str, orders: Sequence[int], warmup: float | None = None) -> float:
-    """Fisher's z of proxy and error of reuse along one trajectory, mean over `orders` and lags; 0 for a constant proxy.
-
-    The first share `warmup` of the steps is left out, by default the first two steps.
-    """
+    """Fisher's z along one trajectory after the share `warmup` (by default two steps), mean over orders and lags."""
     start = FIRST_STEP if warmup is None else math.ceil(recording.steps * warmup)
     if np.median(recording.distances[proxy]) < ROUNDING_ERROR:
         return 0.0
@@ -194,10 +166,7 @@ def _z_along(recording: Recording, proxy: str, orders: Sequence[int], warmup: fl
 
 
 def _by_prompt(recordings: Sequence[Recording], value: Callable[[Recording], float]) -> Array:
-    """For each prompt the mean of `value` over its samples, `(prompts,)`; prompts are sorted as texts.
-
-    Samples of one prompt are averaged because they are not independent.
-    """
+    """By sorted prompt, the mean of `value` over its samples, which are not independent, `(prompts,)`."""
     values: dict[str, list[float]] = defaultdict(list)
     for recording in recordings:
         values[recording.prompt].append(value(recording))
@@ -205,10 +174,7 @@ def _by_prompt(recordings: Sequence[Recording], value: Callable[[Recording], flo
 
 
 def _centred_ranks(values: Array) -> Array:
-    """Ranks of `values`, `(samples, steps)`, among the samples of each step, less the mean rank, in the same shape.
-
-    At a step where the values are equal up to rounding, the result is 0.
-    """
+    """Ranks among the samples of each step less the mean rank, `(samples, steps)`; 0 where all are equal."""
     ranks: Array = rankdata(values, axis=0) - (len(values) + 1) / 2
     scale = np.abs(values).mean(axis=0)
     ranks[:, np.ptp(values, axis=0) <= ROUNDING_ERROR * np.maximum(scale, 1.0)] = 0.0
@@ -216,12 +182,7 @@ def _centred_ranks(values: Array) -> Array:
 
 
 def _pooled_correlation(terms: Array) -> Array:
-    """Correlations of two quantities, `(...)`, from sums that are already pooled, `terms`, `(..., 3)`.
-
-    The sums along the last axis are that of the products of both quantities, of the squares of the first and of the
-    squares of the second. Both have mean 0; in `between_samples` they are centred ranks of proxy distances and of
-    errors of reuse. The correlation is 0 where a sum of squares is 0.
-    """
+    """Correlations from pooled sums of products and of both squares, `(..., 3)`; 0 where a sum of squares is 0."""
     product, first, second = np.moveaxis(terms, -1, 0)
     scale = np.sqrt(first * second)
     return np.asarray(np.divide(product, scale, out=np.zeros_like(product), where=scale > 0))

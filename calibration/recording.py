@@ -79,21 +79,13 @@ class Recording:
         return summed
 
     def guided_change(self, lag: int) -> Array:
-        """Relative L2 change of the guided prediction over `lag` steps, `(steps,)`.
-
-        It is NaN in each transformer's first `lag` steps.
-        """
+        """Relative L2 change of the guided prediction over `lag` steps, `(steps,)`; NaN in the first `lag` steps."""
         return self.prediction_error(0, lag, 1)
 
     def prediction_error(self, order: int, gap: int, gap_before: int) -> Array:
-        """Relative L2 error of predicting y of each step from earlier full steps, `(steps,)`.
+        """Relative L2 error of predicting y of each step, `(steps,)`; NaN without such full steps in its transformer.
 
-        It is NaN at a step whose earlier full steps would lie before the first step of its transformer.
-
-        Args:
-            order: 0 repeats the last full step, 1 follows the damped slope of the last two.
-            gap: steps since the last full step, at least 1.
-            gap_before: steps between the last two full steps, at least 1.
+        `gap` is the number of steps since the last full step, `gap_before` that between the last two.
         """
         errors = np.full(self.steps, np.nan)
         reach = gap + (gap_before if order else 0)
@@ -136,20 +128,19 @@ def ratios_of_distances(full: Recording, small: Recording) -> dict[str, Array]:
 
 
 def rounding_between(own: Recording, exact: Recording) -> float:
-    """Rms error that 16 bits add to the guided prediction, divided by its rms, from two recordings of one generation.
+    """Rms error that 16 bits add to the guided prediction / its rms: a median over the steps of two recordings.
 
-    The difference into a step and the difference out of it contain the step's rounding with opposite signs, so the mean
-    of their product is lower in 16 bits, by the mean square of the rounding. The result is a median over the steps.
+    The differences into and out of a step hold its rounding with opposite signs, which lowers the mean of their
+    product.
     """
     missing = np.diagonal(exact.products - own.products, 1)
     return _rms_share(missing, exact)
 
 
 def estimated_rounding(own: Recording) -> float:
-    """As `rounding_between`, for a model that has no exact generation, such as a quantised one.
+    """As `rounding_between` where no exact generation exists, such as for a quantised model.
 
-    The products of differences three steps apart hold no rounding, and along a smooth trajectory they are near those of
-    neighbouring differences.
+    Products of differences three steps apart hold no rounding, and are near those of neighbours on a smooth trajectory.
     """
     missing = np.zeros(own.steps - 2)
     missing[1:-1] = np.diagonal(own.products, 3) - np.diagonal(own.products, 1)[1:-1]
@@ -169,10 +160,7 @@ def median_change(recordings: Sequence[Recording]) -> float:
 
 
 def as_differences(coefficients: Array) -> Array:
-    """Coefficients d, `(steps - 1,)`, with sum d[i] (y[i + 1] - y[i]) = sum c[i] y[i] for any tensors y[i].
-
-    `coefficients` are c, `(steps,)`, and must sum to 0. Here y[i] is the guided prediction of step i.
-    """
+    """d, `(steps - 1,)`, with sum d[i] (y[i + 1] - y[i]) = sum c[i] y[i] for `coefficients` c that sum to 0."""
     return -np.cumsum(coefficients)[:-1]
 
 

@@ -1,8 +1,4 @@
-"""Similarity of the outputs of blocks and of their parts between neighbouring steps (a study as in arXiv 2411.13588).
-
-A part is a submodule of a block, such as its self-attention. The similarity is measured as the relative L1 change from
-step to step; it shows where a proxy could be read, and what a cache of single blocks or parts could save.
-"""
+"""Similarity of the outputs of blocks and their parts between neighbouring steps (a study as in arXiv 2411.13588)."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -29,12 +25,8 @@ ELEMENTS = 2**16  # kept of each output
 class Redundancy:
     """Relative L1 change of the outputs of blocks and parts since the step before, in one full generation.
 
-    It is `galaxydit.proxies.relative_l1`: mean absolute change / mean absolute output of the step before, at most 2.
-
-    Attributes:
-        parts: "block" for the whole block, then the parts of a block by their names in `Family.parts`.
-        branches: guidance branches in the order of their calls, such as ("call 0", "call 1").
-        changes: `(branches, parts, blocks, steps)`; 0 at the first step, which has no step before it.
+    `parts` begins with "block", the whole block; `branches` are the calls of a step; `changes`, `(branches, parts,
+    blocks, steps)`, are 0 at the first step.
     """
 
     parts: tuple[str, ...]
@@ -43,24 +35,15 @@ class Redundancy:
 
     @property
     def array(self) -> Array:
-        """`changes` as an array."""
         return np.array(self.changes)
 
     def redundant(self, branch: int, part: int, limit: float) -> float:
-        """Share of outputs that changed by less than `limit`, in [0, 1], over all blocks and all steps after the first.
-
-        `limit` is a relative L1 change; `branch` and `part` are indices into `branches` and `parts`.
-        """
+        """Share of outputs after the first step that changed by less than `limit`; `branch` and `part` are indices."""
         return float((self.array[branch, part, :, 1:] < limit).mean())
 
 
 def measure_redundancy(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Redundancy:
-    """Relative L1 change of the outputs of blocks and parts from step to step in one full generation.
-
-    The changes are by guidance branch, part, block and step. Outputs are subsampled, so that memory does not grow with
-    the video. The transformer calls of a step are named "call 0", "call 1": one for each guidance branch, or "call 0"
-    alone if the pipeline concatenates them. Two transformers are both observed, each at its own steps.
-    """
+    """The changes of one full generation. Outputs are subsampled, so that memory does not grow with the video."""
     transformers = list(transformers_of(pipe).values())
     family = family_of(transformers[0])
     parts = {BLOCK: "", **family.parts}
@@ -86,13 +69,7 @@ def measure_redundancy(pipe: DiffusionPipeline, prompt: str, settings: Generatio
 def _changes_of(
     transformers: list[nn.Module], parts: dict[str, str]
 ) -> Iterator[dict[tuple[int, int, str, int], float]]:
-    """Yield a dictionary that receives output changes by (step, call, part, block) while the transformers run.
-
-    A change is the relative L1 change since the same call of the step before. The call is the index of the transformer
-    call within its step, from 0; the block is the index into all blocks of the called transformer (`blocks_of`). Two
-    transformers share these indices, because they run at different steps. `parts` maps the name of each part to its
-    module path below the block, "" for the block itself.
-    """
+    """Yield a dictionary that receives changes by (step, call of the step, part, block) while the transformers run."""
     changes: dict[tuple[int, int, str, int], float] = {}
     previous: dict[tuple[int, str, int], Tensor] = {}
     position: dict[str, Any] = {"step": -1, "call": 0, "timestep": None}

@@ -19,27 +19,15 @@ Order = Literal[0, 1]
 class ScheduleError:
     """Evaluates schedules of full steps on recorded generations.
 
-    In the reuse interval between the full steps a and b, a prediction p_i replaces the guided prediction y_i (the
-    transformer's output after guidance). With w_i, the linear response of the final latent to y_i, the latent is then
-    off by
+    In the reuse interval between the full steps a and b, a prediction p_i replaces the guided prediction y_i. With w_i,
+    the linear response of the final latent to y_i, the latent is then off by
 
         d(a, b) = (sum over a < i < b of w_i (p_i - y_i)) - w_b c (p_b - y_b)
 
-    The last term is the runtime's correction of the full step b. c is the estimated sum of the first term / (w_b
-    (p_b - y_b)), from `extrapolation.missed`, times the share of it that the runtime corrects
-    (`extrapolation.CORRECTED`): 1 if p repeats the full step a (order 0), 0.5 if p extrapolates a and the full step
-    before it (order 1). c is 0 for the last step, and for all steps if `corrects` is False. The order is an argument of
-    the methods.
-
-    All p_i of an interval extrapolate the same cached steps, so their errors are nearly parallel and are added as
-    vectors. Errors of different intervals are partly coherent and can cancel: in the mean square of their sum, the
-    products of errors of different intervals are multiplied by `coherence`, an argument of `final_error`.
-
-    A second transformer cannot reuse steps of the first, so schedules compute its first step, the attribute `switch`.
-
-    Args:
-        recordings: recorded generations, all with the same noise levels and scheduler.
-        corrects: whether the runtime corrects full steps; it does not if the scheduler draws noise.
+    The last term is the correction of the full step b: c is `extrapolation.missed` times `extrapolation.CORRECTED`, and
+    0 for the last step and without `corrects`. All p_i of an interval extrapolate the same steps, so their errors are
+    added as vectors; products of errors of different intervals count with `coherence`. Schedules compute the step
+    `switch`, because a second transformer cannot reuse steps of the first.
     """
 
     def __init__(self, recordings: Sequence[Recording], corrects: bool = True) -> None:
@@ -60,8 +48,7 @@ class ScheduleError:
     def _interval_error(self, older: int | None, newest: int, following: int, order: Order) -> Array:
         """d(newest, following) as coefficients of the differences y_(i+1) - y_i, `(steps - 1,)`.
 
-        `older` is the full step before `newest`, or None. If it is None or a step of the other transformer, the
-        prediction repeats `newest`, as at `order` 0.
+        If `older` is None or a step of the other transformer, the prediction repeats `newest`.
         """
         sigmas, response = self.sigmas, self.scheduler_response
         if older is None or (older < self.switch) != (newest < self.switch):
@@ -85,9 +72,7 @@ class ScheduleError:
     ) -> Array:
         """Expected mean square error of the final latent under the schedule `full`, `(recordings,)`.
 
-        `propagation` is the growth of the error of each interval until the end. `order` is 0 if a reused step repeats
-        the last full step, and 1 if it extrapolates the last two. `coherence` is in [0, 1]. Its default is 1 / (1 + (e
-        / 0.05)^2), where e is the rms error at coherence 0 in units of the initial noise: the model's nonlinear
+        `coherence` is by default 1 / (1 + (e / 0.05)^2) with the rms error e at coherence 0: the model's nonlinear
         response grows with e^2 and is incoherent across intervals, so only the linear fraction adds coherently.
         """
         intervals = zip((None, *full), full, full[1:], strict=False)

@@ -1,7 +1,4 @@
-"""Exact search for the best schedule of each number of full steps on recorded generations.
-
-A schedule is the indices of its full steps, rising. The steps between two full steps are reused (a reuse interval).
-"""
+"""Exact search for the best schedule (rising indices of full steps) of each number of full steps on recordings."""
 
 from collections.abc import Sequence
 
@@ -30,13 +27,12 @@ def best_schedules(
     order: Order = 1,
     longest_gap: int = LONGEST_GAP,
 ) -> dict[int, tuple[FullSteps, float]]:
-    """By number of full steps up to `most`, the schedule with the least final error, and this error.
+    """By number of full steps up to `most`, the schedule with the least mean square error of the final latent, and
+    this.
 
-    The final error is the mean square error of the final latent, averaged over the recordings of `model`. Errors of
-    different reuse intervals add incoherently; `propagation` is their growth until the final latent. `order` is that of
-    the predictions: 0 repeats the last full step, 1 extrapolates the last two. Each schedule computes the first
-    `warmup` steps, the first step of a second transformer and the last step, and has at most `longest_gap` steps from
-    one full step to the next. Numbers of full steps without such a schedule are left out.
+    Errors of different reuse intervals add incoherently. Each schedule computes the first `warmup` steps, the first one
+    of a second transformer and the last, with at most `longest_gap` steps between two; numbers without one are left
+    out.
     """
     costs = interval_errors(model, propagation, order=order, longest_gap=longest_gap)
     return cheapest_schedules(costs, most, warmup=warmup, switch=model.switch)
@@ -47,12 +43,9 @@ def cheapest_schedules(
 ) -> dict[int, tuple[FullSteps, float]]:
     """By number of full steps up to `most`, the schedule with the least total cost, and this cost.
 
-    Each schedule computes the first `warmup` steps, the step `switch`, which is the first step of a second transformer
-    (0 without one), and the last step. `costs[step, gap before, gap]` is the cost of reusing the steps between the full
-    steps `step` and `step` + `gap`, where the full step before `step` lies `gap before` steps earlier, or does not
-    exist if `gap before` is 0. Costs of intervals add up, and no gap is longer than the array allows. The cost of an
-    interval depends on the two full steps before it and on the full step after it, so dynamic programming over pairs of
-    neighbouring full steps is exact. Numbers of full steps without such a schedule are left out.
+    `costs[step, gap before, gap]` is that of reusing the steps between the full steps `step` and `step` + `gap`, where
+    the one before lies `gap before` steps earlier (0: none). It depends on three neighbouring full steps, so dynamic
+    programming over pairs of them is exact. The first `warmup` steps, `switch` and the last step are computed.
     """
     steps, gaps = len(costs), costs.shape[2]
     # best[at, gap, used]: least cost of a schedule whose `used` full steps end with `at - gap` and `at`; before[...] is
@@ -83,13 +76,7 @@ def interval_errors(
 ) -> Array:
     """Mean square error of the final latent that each possible reuse interval causes, `(step, gap before, gap)`.
 
-    It is averaged over the recordings of `model`, which calculates the errors of schedules from recordings. The
-    interval lies between the full step `step` and the full step `gap` steps later. The full step before `step` lies
-    `gap before` steps earlier; a `gap before` of 0 means that there is none. The indices of both gaps are the gaps
-    themselves, so their axes have the size `longest_gap` + 1, where `longest_gap` is the largest number of steps from
-    one full step to the next. The error is 0 if `gap` is 0 or 1, because no step is reused then, and where a full step
-    would lie outside the generation. `propagation` is the growth of errors until the final latent. `order` is 0 if a
-    reused step repeats the last full step, and 1 if it extrapolates the last two.
+    It is 0 where no step is reused and where a full step would lie outside the generation.
     """
     steps = len(model.sigmas)
     errors = np.zeros((steps, longest_gap + 1, longest_gap + 1))
@@ -112,8 +99,7 @@ def balanced(
 ) -> ScheduleError:
     """`model` with each recording weighted by the inverse of its error under the schedules of `counts` full steps.
 
-    Sensitivities differ by a factor of 30 between recordings, so a plain mean follows the worst of them; the mean PSNR
-    is a mean of logarithms, and its gradient weights each recording so.
+    Sensitivities differ by a factor of 30, and the gradient of a mean of logarithms, the PSNR, weights recordings so.
     """
     for _ in range(ROUNDS):
         schedules = best_schedules(model, max(counts), propagation, warmup=warmup, order=order)

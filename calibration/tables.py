@@ -1,12 +1,4 @@
-"""Results of a calibration as tables of text, for the terminal and the report.
-
-A table is a list of rows; a row maps each column's heading to its cell. A cell without a measurement is empty.
-
-A proxy is a cheap tensor whose change from step to step, its distance, shows how much the transformer's output changes.
-The policy "schedule" computes planned steps (full steps), the policy "proxy" decides by the proxy's distance. rho is
-Spearman's rank correlation of the distance with the error of reuse, the relative error of a step that is predicted from
-earlier full steps: along a trajectory over the steps of one generation, between samples over generations at one step.
-"""
+"""Results of a calibration as tables of text, for the terminal and the report; a missing measurement is empty."""
 
 from itertools import zip_longest
 
@@ -25,12 +17,7 @@ PAGE_ONLY = (
 
 
 def target_table(profile: Profile) -> Table:
-    """One row for each requested speedup.
-
-    Columns: for each of the policies "schedule" and "proxy", the speedup reached in block evaluations ("blocks") and
-    the PSNR, both on held-out prompts; the policy that "auto" follows; and the speedup of denoising by seconds,
-    predicted and measured.
-    """
+    """One row for each requested speedup: blocks and PSNR of both policies, the better policy, and seconds."""
     seconds, evidence = profile.evidence.seconds, profile.evidence
     predicted, measured = (seconds.predicted_speedup, seconds.measured_speedup) if seconds else ((), ())
     by_proxy = {verification.speedup: verification for verification in evidence.proxy_verifications}
@@ -53,11 +40,7 @@ def target_table(profile: Profile) -> Table:
 
 
 def compared_table(profile: Profile) -> Table:
-    """One row for each proxy that was compared by generated videos, the chosen proxy first.
-
-    Columns: the proxy's rho with the error of reuse, along a trajectory ("rho") and between samples, and PSNR in dB of
-    the policy "proxy" at each compared speedup.
-    """
+    """One row for each proxy that was compared by videos, the chosen one first."""
     rows = {row.proxy: row for row in profile.evidence.ranking}
     return [
         {
@@ -71,12 +54,7 @@ def compared_table(profile: Profile) -> Table:
 
 
 def ranking_table(profile: Profile) -> Table:
-    """One row for each proxy, by falling rho along a trajectory, then by rising cost.
-
-    Columns: the proxy's rho with the error of reuse, along a trajectory ("rho") and between samples, each with its 95 %
-    interval; rho along a trajectory if reused steps repeat the last full step (order 0) and the first 20 % of the steps
-    do not count; and the proxy's cost, seconds of reading the proxy in % of the seconds of a full step.
-    """
+    """One row for each proxy: correlations with 95 % intervals, and the cost of reading it."""
     return [
         {
             "proxy": row.proxy,
@@ -92,12 +70,7 @@ def ranking_table(profile: Profile) -> Table:
 
 
 def redundancy_table(redundancy: Redundancy) -> Table:
-    """One row for each part of a block in each guidance branch; the first part is the whole block, the others are
-    submodules such as the self-attention.
-
-    A change is the relative L1 change of an output since the step before (`Redundancy`). Columns: the mean change over
-    all blocks and all steps after the first, and the share of these changes below each of LIMITS (0.02, 0.05, 0.1).
-    """
+    """One row for each part of a block and branch: mean change, and shares of changes below each of LIMITS."""
     return [
         {
             "part": f"{part.replace('_', ' ')}, {branch}",
@@ -110,7 +83,6 @@ def redundancy_table(redundancy: Redundancy) -> Table:
 
 
 def settings_table(profile: Profile) -> Table:
-    """One row, "setting" and "value", for each condition under which the profile was measured."""
     conditions, model, propagation = profile.conditions, profile.model, profile.evidence.propagation
     names = ("scheduler", "steps", "flow_shift", "guidance_scale", "latent_shape", "dtype", "device", "samples", "seed")
     levels = zip(propagation.sensitivities, propagation.sigmas, strict=True)

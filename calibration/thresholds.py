@@ -1,8 +1,4 @@
-"""Parameters of the proxy policy, from recordings: mean distance, weight of deviations, threshold of each speedup.
-
-The policy "proxy" reuses steps until the proxy has moved far enough since the last full step (`ProxyThreshold`). The
-order of prediction is 0 if a reused step repeats the last full step, and 1 if it extrapolates the last two.
-"""
+"""Parameters of the policy "proxy", from recordings: mean distance, weight of deviations, thresholds."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,19 +26,12 @@ def mean_distance(recordings: Sequence[Recording], proxy: str) -> CumulativeDist
 
 
 def deviation_weight(recordings: Sequence[Recording], proxy: str, order: int) -> float:
-    """The weight w, in [0, 1], of a sample's deviation from the mean, with which the policy "proxy" errs least.
+    """The weight w = b / (order + 2), in [0, 1], of a sample's deviation from the mean proxy distance.
 
-    As the distance of each step, which it sums since the last full step, the policy takes m + w * (d - m): d is the
-    sample's proxy distance from the step before, and m the mean of d over the recordings.
-
-    w is b / (order + 2), limited to [0, 1]. b says how steeply the error of reuse rises with the proxy's distance
-    between samples at the same step: the slope of log error on log distance, both less their mean over the samples,
-    pooled over all steps and gaps of 1 to 4 steps since the last full step.
-
-    The reason: the error of an interval of h steps is taken as r h^(order + 2), with a rate r proportional to
-    distance^b. For a given number of full steps the sum of squared errors is then least if h is proportional to
-    distance to the power of -b / (order + 2). The rule "distance below a threshold" makes h proportional to 1 /
-    distance instead, which moves full steps too far even if b is 1.
+    b is the pooled slope of log error on log distance between samples at one step. The error of an interval of h steps
+    is taken as r h^(order + 2) with r proportional to distance^b; for a given number of full steps the squared errors
+    are then least if h is proportional to distance^(-w), and a plain threshold, h proportional to 1 / distance, moves
+    too far.
     """
     product = square = 0.0
     for lag in LAGS:
@@ -58,10 +47,7 @@ def deviation_weight(recordings: Sequence[Recording], proxy: str, order: int) ->
 
 
 def replay(recording: Recording, proxy: str, policy: Policy, limits: Limits) -> tuple[int, ...]:
-    """The full steps that `policy` would choose under `limits`, given the recorded distances of the proxy.
-
-    They are rising indices, from 0, of the recording's steps.
-    """
+    """The full steps that `policy` would choose, given the recorded distances of the proxy."""
     controller = Controller(policy, limits)
     full: list[int] = []
     for step in range(recording.steps):
@@ -74,19 +60,13 @@ def replay(recording: Recording, proxy: str, policy: Policy, limits: Limits) -> 
 
 
 def planned_steps(profile: Profile, speedup: float) -> tuple[int, ...]:
-    """The full steps that the profile's schedule computes at a speedup.
-
-    They are rising indices, from 0, in a generation of `profile.conditions.steps` steps.
-    """
+    """The full steps that the profile's schedule computes at a speedup."""
     return tuple(map(profile.conditions.sigmas.index, profile.target_for(speedup).sigmas))
 
 
 def follows_schedule(recordings: Sequence[Recording], profile: Profile, speedup: float) -> bool:
-    """Whether the policy "proxy" computes exactly the planned steps (`planned_steps`) in the replay of every recording.
-
-    Planned steps and threshold are those of the profile's target for `speedup`, its settings for the speedup with the
-    nearest number of full steps (`Profile.target_for`). The result is False if the proxy runs any part of a block,
-    because the compute then differs from the schedule's.
+    """Whether the policy "proxy" computes exactly the planned steps in the replay of every recording, and no more
+    blocks.
     """
     limits = Limits(warmup=profile.target_for(speedup).warmup, max_consecutive=None)
     policy, planned = proxy_policy(profile, speedup), planned_steps(profile, speedup)
@@ -95,10 +75,7 @@ def follows_schedule(recordings: Sequence[Recording], profile: Profile, speedup:
 
 
 def compute_fraction(full_steps: int, steps: int, share_of_step: float) -> float:
-    """Block evaluations with the plugin, divided by those without it.
-
-    To read the proxy, a reused step runs the share `share_of_step` of the block evaluations of a full step.
-    """
+    """Block evaluations with the plugin / without it; a reused step runs the share `share_of_step` of them."""
     return (full_steps + share_of_step * (steps - full_steps)) / steps
 
 
@@ -112,20 +89,11 @@ def solve_threshold(
 ) -> float:
     """The threshold at which the mean compute fraction of `policy`, replayed on recordings, is nearest to 1 / speedup.
 
-    The threshold is a factor: the policy computes a step when the proxy distance since the last full step reaches the
-    threshold times the mean distance from one full step of `policy.schedule` to half a step before the next one
-    (`ProxyThreshold`). At 1, a sample whose distances equal the mean computes the full steps of the schedule.
-
-    The result is 1 if the fraction at 1 is within 3 % of 1 / speedup. Otherwise bisection in [0.2, 5] finds it, because
-    a larger threshold reuses more; a threshold near an end of this range means that the speedup is out of reach of the
-    proxy. The replay ignores `policy.leeway`, because with a leeway the fraction hardly depends on the threshold.
-
-    `limits` bound the policy in the replay: first and last steps that are always computed, and steps reused in a row.
-    To read the proxy, a reused step runs the share `share_of_step` of the block evaluations of a full step.
+    It is 1 if that comes within 3 %, else bisection in [0.2, 5] finds it; near an end, the speedup is out of reach. The
+    replay ignores `policy.leeway`, with which the fraction hardly depends on the threshold.
     """
 
     def excess(threshold: float) -> float:
-        """Mean over the recordings of the policy's `compute_fraction` at `threshold`, less 1 / `speedup`."""
         free = replace(policy, threshold=threshold, leeway=None)
         counts = [len(replay(recording, proxy, free, limits)) for recording in recordings]
         return fmean(compute_fraction(count, recordings[0].steps, share_of_step) for count in counts) - 1 / speedup
