@@ -20,12 +20,11 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.threshold import Threshold
 from galaxydit.proxies import PROXIES, distance_of, proxies_of
 from galaxydit.runtime.call import Call
-from galaxydit.runtime.guidance import guidance_of
+from galaxydit.runtime.guidance import CONDITIONAL, UNCONDITIONAL, guidance_of, guide
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.recognition import family_of, transformers_of
 from galaxydit.runtime.scheduler_response import scheduler_response
 
-CONDITIONAL, UNCONDITIONAL = "conditional", "unconditional"
 NORM = "guided norm"
 GUIDED_ELEMENTS = 2**17  # approximate number of elements kept of each step's guided prediction
 
@@ -123,10 +122,8 @@ class GenerationObserver(Observer):
         """Keep a subsample of the guided prediction, and its norm on the device, so that no step waits for it."""
         if not self._outputs:
             return
-        guided = self._outputs[CONDITIONAL]
-        if UNCONDITIONAL in self._outputs:
-            base = self._outputs[UNCONDITIONAL]
-            guided = base + guidance_of(self._pipe, self._component) * (guided - base)
+        scale = guidance_of(self._pipe, self._component)
+        guided = guide(self._outputs[CONDITIONAL], self._outputs.get(UNCONDITIONAL), scale)
         stride = max(1, guided.numel() // GUIDED_ELEMENTS)
         while math.gcd(stride, self._latent_shape[-1]) > 1:  # else only some columns of the latent would be sampled
             stride += 1

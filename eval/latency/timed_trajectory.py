@@ -16,8 +16,9 @@ from galaxydit.eval.latency.device_clock import StepClock
 from galaxydit.eval.latency.latency_settings import ForcedSteps
 from galaxydit.eval.latency.random_models import Inputs
 from galaxydit.eval.latency.timed_methods import METHODS
+from galaxydit.runtime.guidance import CONDITIONAL, UNCONDITIONAL, guide
 
-BRANCHES = ("cond", "uncond")
+BRANCHES = (CONDITIONAL, UNCONDITIONAL)
 GUIDANCE_SCALE = 5.0
 BACKEND = "inductor"  # of torch.compile
 
@@ -132,8 +133,7 @@ class TimedTrajectory:
                 for branch, text in zip(BRANCHES, self.inputs.text, strict=True):
                     with self.transformer.cache_context(branch, **context):
                         predictions.append(self.transformer(latents, timestep, text, return_dict=False)[0])
-                conditional, unconditional = predictions
-                guided = unconditional + GUIDANCE_SCALE * (conditional - unconditional)
+                guided = guide(predictions[0], predictions[1], GUIDANCE_SCALE)
                 torch.add(latents, guided, alpha=sigma_of(step + 1) - sigma_of(step))
                 yield is_full
         except Exception:

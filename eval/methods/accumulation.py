@@ -20,8 +20,6 @@ from galaxydit.policies.policy import Observation, Policy
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.recognition import family_of
 
-CONDITIONAL, UNCONDITIONAL = "cond", "uncond"  # the names of Wan's guidance branches
-
 
 @dataclass(frozen=True)
 class Accumulation(Threshold):

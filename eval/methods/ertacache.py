@@ -32,7 +32,7 @@ from galaxydit import FixedSteps
 from galaxydit.errors import check_count
 from galaxydit.eval.methods.accumulation import Difference, attached
 from galaxydit.eval.methods.method import Setting, method
-from galaxydit.eval.methods.trajectory import Pairs, RecordedSteps, at, check_calibrated, guide, over_pairs, record_each
+from galaxydit.eval.methods.trajectory import Pairs, RecordedSteps, at, check_calibrated, over_pairs, record_each
 from galaxydit.eval.methods.uniform_skip import full_step_counts
 from galaxydit.extrapolation import CachedStep
 from galaxydit.pipelines.settings import GenerationSettings
@@ -40,6 +40,7 @@ from galaxydit.pipelines.trial import Attached
 from galaxydit.policies.policy import Decision, Observation
 from galaxydit.proxies import relative_l1
 from galaxydit.runtime.call import Call
+from galaxydit.runtime.guidance import CONDITIONAL, UNCONDITIONAL, guide
 
 PUBLISHED_SPEEDUP = 2.17  # on Wan2.1-1.3B; 22.09 dB with the schedule alone, 22.94 with phi, 23.77 with phi and K
 
@@ -136,7 +137,9 @@ def _scale(recordings: Sequence[RecordedSteps], factors: dict[str, Pairs], earli
             branch: each.latents[step] + (1 + (at(table, earlier, step) or 0.0)) * each.residual(earlier, branch)
             for branch, table in factors.items()
         }
-        pairs.append((each.guided(step), guide(predicted, each.guidance_scale)))
+        pairs.append(
+            (each.guided(step), guide(predicted[CONDITIONAL], predicted.get(UNCONDITIONAL), each.guidance_scale))
+        )
     return min(1.0, max(0.0, slope_through_origin(pairs)))
 
 

@@ -12,11 +12,12 @@ from typing import Any
 from diffusers import DiffusionPipeline
 
 from galaxydit import FixedSteps
-from galaxydit.eval.methods.accumulation import CONDITIONAL, attached
+from galaxydit.eval.methods.accumulation import attached
 from galaxydit.eval.methods.method import Setting, method
 from galaxydit.eval.methods.published_wan import STEP_LISTS
 from galaxydit.pipelines.trial import Attached
 from galaxydit.policies.policy import Decision, Observation, Reason
+from galaxydit.runtime.guidance import CONDITIONAL
 
 LISTED_STEPS = 50
 

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 from diffusers import DiffusionPipeline
 
-from galaxydit.eval.methods.accumulation import CONDITIONAL, Accumulation, attached, share_of_steps
+from galaxydit.eval.methods.accumulation import Accumulation, attached, share_of_steps
 from galaxydit.eval.methods.method import Setting, geometric_grid, method
 from galaxydit.eval.methods.trajectory import EMBEDDER, record_each
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import Attached
 from galaxydit.policies.policy import Observation
 from galaxydit.proxies import PROXIES, TEACACHE, Place, Proxy, relative_l1
+from galaxydit.runtime.guidance import CONDITIONAL
 
 DEGREE = 4
 WAN = "Wan2.1-T2V-1.3B"

@@ -1,6 +1,6 @@
 """Record generations step by step, and tabulate values of pairs of steps, for the calibrations of compared methods."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,10 +10,10 @@ from diffusers import DiffusionPipeline
 from torch import Tensor
 
 from galaxydit.errors import refusal
-from galaxydit.eval.methods.accumulation import CONDITIONAL, UNCONDITIONAL, check_branches
+from galaxydit.eval.methods.accumulation import check_branches
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.runtime.guidance import guidance_of
+from galaxydit.runtime.guidance import CONDITIONAL, UNCONDITIONAL, guidance_of, guide
 
 EMBEDDER = "condition_embedder"
 LONGEST_GAP = 16  # steps; an older full step is not reused
@@ -44,17 +44,12 @@ class RecordedSteps:
 
     def guided(self, step: int) -> Tensor:
         """The guided prediction of a step, which the scheduler gets."""
-        return guide({branch: outputs[step] for branch, outputs in self.outputs.items()}, self.guidance_scale)
+        outputs = {branch: outputs[step] for branch, outputs in self.outputs.items()}
+        return guide(outputs[CONDITIONAL], outputs.get(UNCONDITIONAL), self.guidance_scale)
 
     def residual(self, step: int, branch: str) -> Tensor:
         """Prediction - latent of one branch at a step; EasyCache and ERTACache reuse it."""
         return self.outputs[branch][step] - self.latents[step]
-
-
-def guide(outputs: Mapping[str, Tensor], guidance_scale: float) -> Tensor:
-    """Guided prediction u + s (c - u) of the branches "cond" and "uncond"; c without an unconditional branch."""
-    conditional, unconditional = outputs[CONDITIONAL], outputs.get(UNCONDITIONAL)
-    return conditional if unconditional is None else unconditional + guidance_scale * (conditional - unconditional)
 
 
 class _Recorder(ExitStack):

@@ -1,21 +1,25 @@
-"""All metrics by name. To add a metric, write a file in this folder and add its `Metric` to `METRICS`."""
+"""All metrics by name: the `Metric` values of the files in this folder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
 
 from galaxydit.errors import did_you_mean, noted, refusal
-from galaxydit.eval.metrics.caption import CAPTION_COLOURS, CAPTION_MOTIONS
-from galaxydit.eval.metrics.flicker import TEMPORAL_FLICKERING
 from galaxydit.eval.metrics.metric import Metric, Video
-from galaxydit.eval.metrics.perceptual import LPIPS
-from galaxydit.eval.metrics.signal_to_noise import PSNR
-from galaxydit.eval.metrics.structural import MS_SSIM, SSIM
-from galaxydit.eval.metrics.vmaf import VMAF
 from galaxydit.pipelines.video import check_frames
 
-METRICS: dict[str, Metric] = {
-    metric.name: metric
-    for metric in (PSNR, SSIM, MS_SSIM, VMAF, LPIPS, TEMPORAL_FLICKERING, CAPTION_COLOURS, CAPTION_MOTIONS)
-}
+SHOWN_FIRST = ("psnr", "ssim", "ms_ssim", "vmaf", "lpips")
+
+
+def metrics_in(folder: Path, package: str) -> Mapping[str, Metric]:
+    """The metrics in the files of a folder, by name: those of `SHOWN_FIRST`, then others by name of the file."""
+    names = [path.stem for path in sorted(folder.glob("*.py")) if path.stem not in ("__init__", Path(__file__).stem)]
+    values = [value for name in names for value in vars(import_module(f"{package}.{name}")).values()]
+    found = {value.name: value for value in values if isinstance(value, Metric)}
+    return {name: found[name] for name in dict.fromkeys((*SHOWN_FIRST, *found)) if name in found}
+
+
+METRICS = metrics_in(Path(__file__).parent, __package__)
 
 
 def select(names: Sequence[str]) -> tuple[Metric, ...]:

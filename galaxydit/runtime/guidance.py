@@ -1,6 +1,15 @@
-"""The guidance of the generation under way, as the pipeline says it."""
+"""The guidance of the generation under way, as the pipeline says it, and its formula."""
 
 from typing import Any
+
+from torch import Tensor
+
+CONDITIONAL, UNCONDITIONAL = "cond", "uncond"  # names of guidance branches in diffusers' pipelines
+
+
+def guide(conditional: Tensor, unconditional: Tensor | None, scale: float) -> Tensor:
+    """The guided prediction u + s (c - u); c without an unconditional branch."""
+    return conditional if unconditional is None else unconditional + scale * (conditional - unconditional)
 
 
 def guidance_of(pipe: Any, component: str = "transformer") -> float:

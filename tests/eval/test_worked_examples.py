@@ -12,6 +12,7 @@ from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.run_job import open_run, run_job
 from galaxydit.eval.methods import method as method_module
 from galaxydit.eval.metrics import measure
+from galaxydit.eval.metrics.registry import metrics_in
 from galaxydit.eval.report.read_run import read_run
 from galaxydit.eval.report.verdicts import check_run
 
@@ -31,8 +32,11 @@ def example(heading: str) -> dict[str, Any]:
     return names
 
 
-def test_the_metric_is_measured():
-    metric = example("Adding a metric")["MEAN_ERROR"]
+def test_the_metric_is_found_in_its_file_and_measured(tmp_path, monkeypatch):
+    (tmp_path / "own_metrics").mkdir()
+    (tmp_path / "own_metrics" / "mean_error.py").write_text(block("Adding a metric", "python"))
+    monkeypatch.syspath_prepend(tmp_path)
+    metric = metrics_in(tmp_path / "own_metrics", "own_metrics")["mean_error"]
     video, reference = np.full((2, 8, 8, 3), 0.25), np.zeros((2, 8, 8, 3))
     values, *_ = measure(video, reference, "", [metric])
     assert values["mean_error"] == pytest.approx(0.25)

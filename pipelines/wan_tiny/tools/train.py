@@ -7,8 +7,7 @@ Run the stages in this order. Each is seeded, and goes on from its last checkpoi
     transformer  flow matching with caption dropout and an exponential moving average of the weights
     export       writes the diffusers folder
 
-If the checkpoints are gone, run `resume` first, to go on from an exported folder. To start the transformer from an
-exported folder with another autoencoder, run `adapt` after `latents`. With either, optimizers begin anew.
+If the checkpoints are gone, run `resume` first, to go on from an exported folder; optimizers begin anew.
 """
 
 import argparse
@@ -263,34 +262,6 @@ def resume(work: Path, folder: Path, vae_rate: float, rate: float) -> None:
     content = {"step": 0, "model": vae.state_dict(), "optimizers": _states(optimizers_for(vae, vae_rate, vae_rate / 8))}
     save_checkpoint(work / "vae.pt", content)
     mean, std = torch.tensor(vae.config.latents_mean), torch.tensor(vae.config.latents_std)
-    _save_first_checkpoint(work, model, rate, mean, std)
-
-
-def adapt(work: Path, folder: Path, rate: float) -> None:
-    """Make transformer.pt at step 0 from an exported folder with another autoencoder.
-
-    Evenly spaced blocks are kept; patch embedding and output projection start anew, because latents mean something
-    else.
-    """
-    model = Denoiser()
-    path = folder / "transformer" / "diffusion_pytorch_model.safetensors"
-    old = {name: value.float() for name, value in load_file(path).items()}
-    count = 1 + max(int(name.split(".")[1]) for name in old if name.startswith("blocks."))
-    kept = np.linspace(0, count - 1, len(model.transformer.blocks)).round().astype(int)
-    new = model.transformer.state_dict()
-    for name in new:
-        place = name.split(".")
-        if place[0] == "blocks":
-            place[1] = str(kept[int(place[1])])
-        if place[0] not in ("patch_embedding", "proj_out"):
-            new[name] = old[".".join(place)]
-    nn.init.zeros_(new["proj_out.weight"])
-    model.transformer.load_state_dict(new)
-    model.text_encoder = UMT5EncoderModel.from_pretrained(folder, subfolder="text_encoder").requires_grad_(False)
-    _save_first_checkpoint(work, model, rate, torch.zeros(build.LATENT_CHANNELS), torch.ones(build.LATENT_CHANNELS))
-
-
-def _save_first_checkpoint(work: Path, model: Denoiser, rate: float, mean: Tensor, std: Tensor) -> None:
     content = {"step": 0, "model": model.state_dict(), "average": model.state_dict(), "mean": mean, "std": std}
     content["optimizers"] = _states(optimizers_for(model, rate, rate / 10))
     save_checkpoint(work / "transformer.pt", content)
@@ -302,7 +273,7 @@ def _states(optimizers: list[torch.optim.Optimizer]) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=["resume", "adapt", "vae", "latents", "transformer", "export"])
+    parser.add_argument("stage", choices=["resume", "vae", "latents", "transformer", "export"])
     parser.add_argument("--work", type=Path, default=Path("runs/wan-tiny"), help="checkpoints and latents")
     parser.add_argument("--steps", type=int, help="training steps (vae 3000, transformer 3800)")
     parser.add_argument("--batch", type=int, help="clips a step (vae 12, transformer 24)")
@@ -316,7 +287,6 @@ def main() -> None:
     work, out, rate = arguments.work, arguments.out, arguments.learning_rate
     stages: dict[str, Callable[[], None]] = {
         "resume": lambda: resume(work, out, 0.02, rate),
-        "adapt": lambda: adapt(work, out, rate),
         "vae": lambda: train_vae(work, arguments.steps or 3000, arguments.batch or 12, rate),
         "latents": lambda: encode_clips(work, arguments.clips, 8),
         "transformer": lambda: train_transformer(work, arguments.steps or 3800, arguments.batch or 24, rate),

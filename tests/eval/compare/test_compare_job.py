@@ -18,7 +18,7 @@ from galaxydit.eval.compare import compare_job
 from galaxydit.eval.compare.compare_job import CompareJob, Comparison
 from galaxydit.eval.compare.contender import Contender, contenders_of
 from galaxydit.eval.compare.markdown import markdown
-from galaxydit.eval.compare.pareto_plot import colours_of, plot_pareto, spread_out
+from galaxydit.eval.compare.pareto_plot import colours_of, plot_pareto
 from galaxydit.eval.compare.plan import ComparisonPlan
 from galaxydit.eval.compare.side_by_side import save_videos
 from galaxydit.eval.jobs.job import Job
@@ -321,10 +321,6 @@ def test_a_folder_of_others_is_refused_before_anything_is_written(compare, tmp_p
     with pytest.raises(GalaxyDiTError, match="neither empty nor a run"):
         compare(METHODS, tmp_path)
     assert [path.name for path in tmp_path.rglob("*")] == ["frames", "my.png"]
-
-
-def test_labels_are_moved_apart_and_stay_below_the_top():
-    assert spread_out([0.1, 0.5, 0.52, 0.99, 0.995], 0.05) == pytest.approx([0.1, 0.485, 0.535, 0.95, 1.0])
 
 
 def test_controls_are_grey_and_others_have_colours_of_their_own():
