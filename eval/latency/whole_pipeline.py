@@ -9,9 +9,8 @@ videos are noise, so they say nothing about quality. With real weights, `galaxyd
 import argparse
 import logging
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, replace
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ import torch
 from diffusers import AutoencoderKLWan, WanPipeline
 from transformers import UMT5Config, UMT5EncoderModel
 
-import galaxydit
 from galaxydit.eval.latency.device_clock import product_name
 from galaxydit.eval.latency.latency_settings import PRESETS, parse_size
 from galaxydit.eval.latency.random_models import build_transformer, building
@@ -27,10 +25,10 @@ from galaxydit.files import write_json
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.published_models import WAN_21_1_3B, WAN_21_14B
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.trial import accelerated, generate_with, plain, result_of
 from galaxydit.pipelines.wan_tiny.tools.build import build_scheduler, build_tokenizer
 
 logger = logging.getLogger(__name__)
-PACKAGES = ("torch", "diffusers", "transformers")
 PROMPT = "a red ball moves left over a plain background"
 TEXT_ENCODER = {
     "vocab_size": 256384,
@@ -61,38 +59,13 @@ def build_pipeline(model: str, device: torch.device) -> WanPipeline:
 
 
 def measure(pipe: WanPipeline, settings: GenerationSettings, speedup: float | None) -> dict[str, Any]:
-    """Measurements of one video, with the plugin at `speedup`, or plain if it is None.
-
-    Keys: "speedup", "denoise_seconds", "end_to_end_seconds", "denoise_joules" and "end_to_end_joules" (None without an
-    energy counter), "peak_bytes" (None on a CPU). With a speedup also values of the plugin's report: "compute_fraction"
-    (blocks that ran / blocks that run in the plain generation), "reused_steps" (their number), "bytes_held" (peak bytes
-    that the plugin kept between calls), "report_denoise_seconds" and "report_denoise_joules" (as the plugin measured
-    them) and "notes" (list of sentences).
-    """
-    device = pipe._execution_device
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    with nullcontext() if speedup is None else galaxydit.accelerate(pipe, speedup=speedup) as acceleration:
-        video = generate(pipe, PROMPT, settings, seed=0)
-    row: dict[str, Any] = {
-        "speedup": speedup,
-        "denoise_seconds": video.denoise_seconds,
-        "end_to_end_seconds": video.end_to_end_seconds,
-        "denoise_joules": video.denoise_joules,
-        "end_to_end_joules": video.joules,
-        "peak_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
-    }
-    if acceleration is not None:
-        report = acceleration.report
-        row |= {
-            "compute_fraction": report.compute_fraction,
-            "reused_steps": report.reused_steps,
-            "bytes_held": report.bytes_held,
-            "report_denoise_seconds": report.denoise_seconds,
-            "report_denoise_joules": report.energy_joules and report.energy_joules.denoise,
-            "notes": list(report.notes),
-        }
-    return row
+    """The `TrialResult` of one video, plain if `speedup` is None, with "speedup" and, on a GPU, "peak_bytes"."""
+    on_gpu = pipe._execution_device.type == "cuda"
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    attach = plain if speedup is None else partial(accelerated, speedup=speedup)
+    result = asdict(result_of(pipe, generate_with(pipe, PROMPT, settings, 0, attach)))
+    return {"speedup": speedup, "peak_bytes": torch.cuda.max_memory_allocated() if on_gpu else None, **result}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -116,14 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for speedup in (None, given.speedup):
         rows.append(measure(pipe, settings, speedup))
         logger.info("%s", rows[-1])
-        data = {
-            "device": product_name(device),
-            "versions": {"galaxydit": galaxydit.__version__} | {name: version(name) for name in PACKAGES},
-            "model": given.model,
-            "settings": asdict(settings),
-            "rows": rows,
-        }
-        write_json(given.out, data)
+        write_json(given.out, {"model": given.model, "device": product_name(device), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Record generations step by step, and tabulate values of pairs of steps, for the calibrations of compared methods."""
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,11 +8,14 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import Tensor
 
+from galaxydit import GalaxyDiTConfig, Observer, Threshold
+from galaxydit.acceleration import Acceleration
 from galaxydit.errors import refusal
 from galaxydit.eval.methods.accumulation import check_branches
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.runtime.guidance import CONDITIONAL, UNCONDITIONAL, guidance_of, guide
+from galaxydit.runtime.call import Call
+from galaxydit.runtime.guidance import CONDITIONAL, UNCONDITIONAL, guide
 
 EMBEDDER = "condition_embedder"
 LONGEST_GAP = 16  # steps; an older full step is not reused
@@ -52,45 +54,34 @@ class RecordedSteps:
         return self.outputs[branch][step] - self.latents[step]
 
 
-class _Recorder(ExitStack):
-    """Hooks that fill `recorded` until closed. WanPipeline calls the conditional branch first in each step."""
+class _Recorder(Observer):
+    """Keeps what the transformer gets and returns; the time embeddings are the same in all branches of a step."""
 
-    def __init__(self, pipe: DiffusionPipeline) -> None:
-        super().__init__()
-        self.pipe, self.recorded, self.calls = pipe, RecordedSteps(), 0
-        transformer = pipe.transformer
-        self.enter_context(transformer.register_forward_pre_hook(self._enter, with_kwargs=True))
-        self.enter_context(transformer.get_submodule(EMBEDDER).register_forward_hook(self._embedded))
-        self.enter_context(transformer.register_forward_hook(self._leave))
+    modules = (EMBEDDER,)
 
-    @property
-    def branch(self) -> str:
-        is_second = self.calls % 2 == 1 and self.recorded.guidance_scale > 1
-        return UNCONDITIONAL if is_second else CONDITIONAL
+    def __init__(self) -> None:
+        self.recorded = RecordedSteps()
 
-    def _enter(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.recorded.guidance_scale = guidance_of(self.pipe)
-        if self.branch == CONDITIONAL:
-            self.recorded.latents.append(_on_cpu(args[0] if args else kwargs["hidden_states"]))
+    def on_module(self, call: Call, path: str, output: Any) -> None:
+        recorded = self.recorded
+        if call.info.step == recorded.steps:
+            recorded.guidance_scale = call.trajectory.guidance_scale
+            recorded.latents.append(_on_cpu(call.latent))
+            recorded.time_embeddings.append(_on_cpu(output[0]))
+            recorded.time_projections.append(_on_cpu(output[1]))
 
-    def _embedded(self, module: Any, args: Any, output: Any) -> None:
-        if self.branch == CONDITIONAL:  # the time embeddings are the same in all branches of a step
-            self.recorded.time_embeddings.append(_on_cpu(output[0]))
-            self.recorded.time_projections.append(_on_cpu(output[1]))
-
-    def _leave(self, module: Any, args: Any, output: Any) -> None:
-        tensor = output[0] if isinstance(output, tuple) else output.sample
-        self.recorded.outputs.setdefault(self.branch, []).append(_on_cpu(tensor))
-        self.calls += 1
+    def on_output(self, call: Call, output: Tensor) -> None:
+        self.recorded.outputs.setdefault(call.branch, []).append(_on_cpu(output))
 
 
 def record(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> RecordedSteps:
-    """Generate one video and record it, with the outputs of a method that is attached.
+    """Generate one video and record it.
 
     Raises GalaxyDiTError for two transformers, and for guidance branches that are not separate calls.
     """
     check_branches(pipe)
-    with _Recorder(pipe) as recorder:
+    recorder = _Recorder()
+    with Acceleration(pipe, GalaxyDiTConfig(Threshold(0)), observer=recorder):
         recorder.recorded.final = generate(pipe, prompt, settings, seed).latents
     return recorder.recorded
 

@@ -21,6 +21,6 @@ def test_a_plain_and_an_accelerated_video_are_measured(tmp_path: Path, monkeypat
     plain, accelerated = json.loads(out.read_text())["rows"]
     assert (plain["speedup"], accelerated["speedup"]) == (None, 2.0)
     assert accelerated["compute_fraction"] == pytest.approx(0.5)
-    assert accelerated["reused_steps"] == 10
+    assert accelerated["report"]["reused_steps"] == 10
     for row in (plain, accelerated):
         assert 0 < row["denoise_seconds"] < row["end_to_end_seconds"]
