@@ -1,4 +1,4 @@
-"""The results of a validation as JSON data, and as a Markdown page for a GitHub issue."""
+"""The results of a validation as JSON data, and as a Markdown page for the repository's issues."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`galaxydit validate`: the plugin beside controls on one model, as a page for a GitHub issue.
+"""`galaxydit validate`: the plugin beside controls on one model, as a page for the repository's issues.
 
 A control is a run without the plugin, such as half of the steps (`galaxydit.eval.validate.validation_job.RUNS`). Of the
 groups of options, `source` says which model is loaded, `sizes` how its videos are denoised and their shape, and
