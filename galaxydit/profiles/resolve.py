@@ -67,10 +67,8 @@ def _settings(pipe: Any, request: Request, profile: Profile | None, missing: str
     transformers = list(transformers_of(pipe).values())
     if request.quality == LOSSLESS:
         request = replace(request, quality=None, threshold=0.0)
-    if request.policy == PAPER:
-        return _as_published(request, profile, missing, family_of(transformers[0]), speedup)
-    if request.threshold is not None:
-        return _by_threshold(request, profile, family_of(transformers[0]))
+    if request.threshold is not None or request.policy == PAPER:
+        return _by_threshold(request, profile, missing, family_of(transformers[0]), speedup)
     if profile is None:
         config = without_profile(pipe, request)
         source = {GeneralSchedule: "a general schedule", Online: "errors learned during the generation"}.get(
@@ -137,44 +135,31 @@ def proxy_policy(profile: Profile, speedup: float, fewest: int = 0, boundary: fl
     return ProxyThreshold(schedule, threshold, deviation_weight=profile.recipe.deviation_weight)
 
 
-def _by_threshold(request: Request, profile: Profile | None, family: Family) -> Settings:
-    """Settings for a threshold given by hand: the rule of arXiv 2512.03451, with no cap on consecutive reuse."""
-    assert request.threshold is not None
-    plain = GalaxyDiTConfig() if profile is None else _predicting_as(profile.recipe)
-    known = None if profile is None or not profile.evidence.ranking else profile.recipe.proxy
+def _by_threshold(
+    request: Request, profile: Profile | None, missing: str, family: Family, speedup: float | None
+) -> Settings:
+    """Settings for `threshold`, or for the recipe of arXiv 2512.03451, whose threshold a calibration can give, too.
+
+    The recipe repeats the residual of the last full step, uncorrected.
+    """
+    as_published = GalaxyDiTConfig(reuse="residual", order=0, correction=False)
+    own = GalaxyDiTConfig() if profile is None else _predicting_as(profile.recipe)
     config = replace(
-        plain,
-        policy=Threshold(request.threshold),
-        proxy=request.proxy or known or documented_proxy(family),
+        as_published if request.policy == PAPER else own,
+        proxy=request.proxy or (profile.recipe.proxy if profile else documented_proxy(family)),
         warmup=PAPER_WARMUP if request.warmup is None else request.warmup,
         max_consecutive=None,
     )
-    return Settings(config)
-
-
-def _as_published(
-    request: Request, profile: Profile | None, missing: str, family: Family, speedup: float | None
-) -> Settings:
-    """The recipe of arXiv 2512.03451: the residual of the last full step, uncorrected, after a fifth of the steps.
-
-    The calibration's mean distances give the threshold for a speedup.
-    """
-    warmup = PAPER_WARMUP if request.warmup is None else request.warmup
-    proxy = request.proxy or (profile.recipe.proxy if profile else documented_proxy(family))
-    config = GalaxyDiTConfig(
-        proxy=proxy, reuse="residual", order=0, correction=False, warmup=warmup, max_consecutive=None
-    )
     if request.threshold is not None:
-        return Settings(replace(config, policy=Threshold(request.threshold)), profile)
-    curve = profile.recipe.cumulative_distance if profile and profile.recipe.proxy == proxy else None
+        return Settings(replace(config, policy=Threshold(request.threshold)))
+    curve = profile.recipe.cumulative_distance if profile and profile.recipe.proxy == config.proxy else None
     if profile is None or curve is None or speedup is None:
-        why = missing or f"the profile holds no distances of the proxy {proxy}"
-        expected = f"a threshold too, because {why}"
-        raise refusal("policy", PAPER, expected, "pass for example threshold=0.1, or run `galaxydit calibrate`")
-    steps = profile.conditions.steps
-    _check_reachable(speedup, steps, config, 1)
+        why = missing or f"the profile holds no distances of the proxy {config.proxy}"
+        cure = "pass for example threshold=0.1, or run `galaxydit calibrate`"
+        raise refusal("policy", PAPER, f"a threshold too, because {why}", cure)
+    _check_reachable(speedup, profile.conditions.steps, config, 1)
     distances = [after - before for before, after in pairwise([0.0, *map(curve, profile.conditions.sigmas)])]
-    full = full_step_count(steps, full_speedup(speedup, profile.recipe.proxy_share))
+    full = full_step_count(len(distances), full_speedup(speedup, profile.recipe.proxy_share))
     return Settings(replace(config, policy=Threshold(threshold_for(distances, full, config.limits))), profile)
 
 
