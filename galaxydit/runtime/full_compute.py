@@ -4,8 +4,13 @@ from galaxydit.policies.policy import Reason
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.clean import Mix, mix_of
 from galaxydit.runtime.generation import NEW_TRAJECTORY
-from galaxydit.runtime.session import Session
+from galaxydit.runtime.session import MOST_BREAKS, Session
 from galaxydit.runtime.step import Noise
+
+RESIZED = (
+    "the batch changed its size in several steps (guidance in one batch, but not in every step), and steps of another "
+    "size cannot be reused, so each step after a change is computed"
+)
 
 
 def why_computed(call: Call, session: Session) -> Reason | None:
@@ -17,6 +22,8 @@ def why_computed(call: Call, session: Session) -> Reason | None:
             f"{config.few_steps} or fewer), so all are computed"
         )
         return Reason.FEW_STEPS
+    if call.trajectory.resized > MOST_BREAKS:
+        session.warn_and_note(RESIZED)
     drawn, mix = generation.noise is Noise.DRAWN, None
     if config.history_length and generation.noise in (Noise.DRAWN, Noise.POSSIBLE):
         mix = mix_of(generation.scheduler, info)

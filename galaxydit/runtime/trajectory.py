@@ -122,6 +122,7 @@ class Trajectory:
     pending: list[tuple[Tensor, "Move"]] = field(default_factory=list)
     states: dict[str, TransformerState] = field(default_factory=dict)
     unheld: float = 0.0
+    resized: int = 0  # number of calls with another batch size than the branch's last
     used: int = 0
     is_certain: bool = True
 
@@ -203,6 +204,7 @@ class Trajectory:
             # Guidance in one batch was switched off or on, so cached tensors have another batch size.
             self.states[component] = TransformerState(before.samples, controllers=before.controllers)
             self.cleans.clear()
+            self.resized += 1
         if info.step != self.step:
             for name, state in self.states.items():
                 called = {branch for component, branch in (self.seen[-1] if self.seen else ()) if component == name}

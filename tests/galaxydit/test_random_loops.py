@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+import galaxydit
 from tests.galaxydit.random_loops import GUIDED, PLAIN, Plan, Undisturbed, run, run_for
 
 
@@ -32,3 +33,9 @@ def test_a_loop_that_nothing_disturbs_is_one_trajectory(scheduler: str, guided: 
         for steps in (12, 20):
             plan = Plan(scheduler, steps, 3.0, 1, guided, one_batch=one_batch)
             assert run([plan], random.Random(0)).predicted or (one_batch and guided == "every second step")
+
+
+@pytest.mark.parametrize("scheduler", PLAIN)
+def test_a_batch_whose_size_changes_in_every_step_is_computed_in_full_with_a_warning(scheduler: str) -> None:
+    with pytest.warns(galaxydit.FullComputeWarning, match="the batch changed its size in several steps"):
+        assert not run([Plan(scheduler, 20, 3.0, 1, "every second step", one_batch=True)], random.Random(0)).predicted
