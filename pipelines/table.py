@@ -36,6 +36,8 @@ class Table:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RichTable | Text]:
         """Columns of whole words: headings wrap, then the last column of text; lists of values if that is too wide."""
+        if not self.headings:
+            return
         headings = [printable(heading) for heading in self.headings]
         # Two lines keep the columns of disturbed seconds narrow.
         rows = [[printable(cell).replace(DISTURBED, f",\n{DISTURBED[2:]}") for cell in row] for row in self.rows]

@@ -15,6 +15,12 @@ def test_markdown_aligns_text_left_and_numbers_right():
     assert Table.of([]).markdown() == ""
 
 
+def test_a_table_without_columns_prints_nothing():
+    screen = StringIO()
+    Console(file=screen, width=80).print(Table.of([]), end="")
+    assert screen.getvalue() == ""
+
+
 def test_html_is_escaped():
     assert "<td>a &lt;b&gt;</td><td>30.1</td>" in TABLE.html()
     assert TABLE.html().startswith("<table><thead><tr><th>name</th>")
