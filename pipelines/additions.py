@@ -1,5 +1,6 @@
 """What a user adds to a loaded pipeline: a LoRA, an attention backend, compiled blocks."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from diffusers import DiffusionPipeline
@@ -23,14 +24,13 @@ def add_lora(pipe: DiffusionPipeline, lora: str) -> None:
         raise refusal("lora", lora, f"one with layers of {type(pipe).__name__}", cure)
 
 
-def set_attention(pipe: DiffusionPipeline, backend: str) -> None:
+def set_attention(transformers: Iterable[Any], backend: str) -> None:
     """Set diffusers' attention backend, in the whole process. Raises GalaxyDiTError for one that cannot run.
 
     Kernels of the hub are refused, because their code would run.
     """
     names = tuple(name.value for name in AttentionBackendName if "hub" not in name.value)
     check_choice("attention", backend, names)
-    transformers: list[Any] = [*transformers_of(pipe).values()]
     try:
         for transformer in transformers:
             transformer.set_attention_backend(backend)

@@ -21,6 +21,7 @@ from galaxydit.pipelines.model_names import INDEX, check_model, local_folder
 from galaxydit.pipelines.published_models import checkpoint_of, recommended_settings
 from galaxydit.pipelines.settings import Offload
 from galaxydit.pipelines.single_file import load_transformer
+from galaxydit.runtime.recognition import transformers_of
 
 logger = logging.getLogger(__name__)
 WEIGHTS = (".safetensors", ".bin")
@@ -98,7 +99,7 @@ def load_pipeline(
             add_lora(pipe, lora)
         _place(pipe, device, offload)
         if attention is not None:
-            set_attention(pipe, attention)
+            set_attention(transformers_of(pipe).values(), attention)
         if compile:
             compile_blocks(pipe)
     except GalaxyDiTError:

@@ -1,5 +1,6 @@
 """The Python examples of READMEs run as they stand, on a tiny model in place of the real one and with fewer steps."""
 
+import math
 import re
 import shlex
 from dataclasses import replace
@@ -53,6 +54,13 @@ def test_the_example_and_the_command_beside_it_make_the_same_video(
     assert not stopped.value.code
     assert Path("cat.mp4").read_bytes() == made
     assert load_video(Path("cat.mp4")).shape == (5, 32, 32, 3)
+
+
+def test_the_readme_is_short_and_begins_with_a_command() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 1100
+    before = text[: text.index("\n```\n")].splitlines()
+    assert sum(math.ceil(len(line) / 100) for line in before if line) < 25  # lines of a page, of 100 characters each
 
 
 @pytest.mark.parametrize("readme", ["README.md", "galaxydit/README.md", "pipelines/README.md"])

@@ -32,6 +32,7 @@ from galaxydit.eval.latency.latency_table import label
 from galaxydit.eval.latency.random_models import Inputs, build_inputs, build_transformer
 from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
 from galaxydit.files import write_json
+from galaxydit.pipelines.additions import set_attention
 from galaxydit.pipelines.disturbance import load_per_core
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,8 @@ class LatencyRun:
         torch._dynamo.config.recompile_limit = max(RECOMPILE_LIMIT, torch._dynamo.config.recompile_limit)
         torch.manual_seed(0)
         self.transformer = build_transformer(self.preset, self.device, self.dtype)
+        if self.settings.attention is not None:
+            set_attention([self.transformer], self.settings.attention)
         self.inputs, self.counted_inputs = (
             build_inputs(self.preset, size, self.device, self.dtype) for size in (self.size, COUNTED_SIZE)
         )

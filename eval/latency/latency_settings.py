@@ -115,6 +115,7 @@ class LatencySettings:
     mode: Annotated[
         Mode | None, typer.Option(help="How the blocks run; by default both ways on a GPU, eagerly on a CPU.")
     ] = None
+    attention: Annotated[str | None, typer.Option(help="An attention backend of diffusers, such as sage.")] = None
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda or cuda:N; by default the GPU if the machine has one.")
     ] = None

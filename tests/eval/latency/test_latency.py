@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from diffusers.models.attention_dispatch import AttentionBackendName, attention_backend
 
 from galaxydit.cli import main
 from galaxydit.eval.latency.latency_rows import LatencySamples, load, rows_from, spread_of
@@ -113,6 +114,14 @@ def test_decisions_other_than_forced_are_an_error(monkeypatch: pytest.MonkeyPatc
     trajectory = timed("FirstBlockCache", evenly_forced(50, 0.5), transformer)
     with pytest.raises(RuntimeError, match="not as forced"):
         trajectory.count_blocks(4)
+
+
+def test_the_attention_backend_is_that_of_the_settings(tmp_path: Path) -> None:
+    run = LatencyRun(replace(QUICK, methods=["plain"], attention="_native_math"))
+    with attention_backend(AttentionBackendName.NATIVE):  # restores that of the process
+        data = run.measure(tmp_path / "run.json")
+    assert data["settings"]["attention"] == "_native_math"
+    assert run.transformer.blocks[0].attn1.processor._attention_backend == "_native_math"
 
 
 def test_compiled_rows_stand_beside_eager_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
