@@ -36,10 +36,11 @@ def _draw_steps(report: Report, height: int, width: int) -> NDArray[np.uint8]:
     """A bar for each step, tall if it was computed, with a legend; `(height, width, 3)` uint8."""
     image = Image.new("RGB", (width, height), "white")
     draw = ImageDraw.Draw(image)
-    reused = [all(call.reused for call in report.calls if call.step == step) for step in range(report.steps_run)]
-    left, bottom, pitch = 0.06 * width, 0.55 * height, 0.88 * width / len(reused)
-    for step, is_reused in enumerate(reused):
-        place = left + step * pitch
+    computed = {step for step, _ in report.computed_steps}
+    reused = [step not in computed for step in sorted({call.step for call in report.calls})]
+    left, bottom, pitch = 0.06 * width, 0.55 * height, 0.88 * width / max(1, len(reused))
+    for index, is_reused in enumerate(reused):
+        place = left + index * pitch
         top = bottom - (0.15 if is_reused else 0.35) * height
         draw.rectangle((place, top, place + max(1.0, 0.7 * pitch), bottom), fill=REUSED if is_reused else COMPUTED)
     font = ImageFont.load_default(max(9, width // 19))

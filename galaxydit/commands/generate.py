@@ -13,7 +13,6 @@ from galaxydit.commands.checks import check_output_file, check_prompt_inputs
 from galaxydit.commands.console import say, show, step_bar, working
 from galaxydit.commands.jobs import check_price, job_keys, make_videos, show_plan
 from galaxydit.errors import refusal
-from galaxydit.pipelines.published_models import checkpoint_of
 from galaxydit.request import AUTO
 
 
@@ -67,8 +66,6 @@ def generate(
         if any(vars(inputs).values()):
             texts = inputs.added_to(calibration_prompts(prompts, source.model, "--prompts"))
             data["prompts"] = {"texts": list(texts)}
-        if checkpoint := checkpoint_of(source.base or source.model):
-            sizes.tell_negative_prompt(checkpoint.settings.negative_prompt)
         _generate_many(data, given if accelerate else None, out, cluster, dry_run, price, allow_mixed_versions, record)
         return
     if prompt is None or prompts is not None:

@@ -9,6 +9,7 @@ from galaxydit.commands.checks import check_lasting
 from galaxydit.commands.console import amounts, resumable, say, show
 from galaxydit.commands.options import ModelOptions, RayOptions, Sizes
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.pipelines.published_models import checkpoint_of
 from galaxydit.pipelines.table import Table, digits
 
 if TYPE_CHECKING:
@@ -17,9 +18,14 @@ if TYPE_CHECKING:
 
 
 def job_keys(source: ModelOptions, sizes: Sizes) -> dict[str, Any]:
-    """Return the options that the user gave (not None) under the names that a job file uses for them."""
+    """Return the options that the user gave (not None) under the names that a job file uses for them.
+
+    Says the negative prompt that a published model's recipe adds.
+    """
     from galaxydit.eval.jobs.job import RENAMED
 
+    if checkpoint := checkpoint_of(source.base or source.model):
+        sizes.tell_negative_prompt(checkpoint.settings.negative_prompt)
     keys = {field: key for key, field in RENAMED.items()}
     given = {**vars(source), **{keys.get(name, name): value for name, value in vars(sizes).items()}}
     return {name: value for name, value in given.items() if value is not None}

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from galaxydit.cli import main
-from galaxydit.commands.options import InputFiles
+from galaxydit.commands.jobs import job_keys
+from galaxydit.commands.options import InputFiles, ModelOptions, Sizes
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.job import Job
 from galaxydit.pipelines.settings import GenerationSettings
@@ -74,3 +75,11 @@ def test_units_of_a_job_keep_their_ids_without_additions_and_have_others_with_th
     assert not data.keys() & {"base", "lora", "compile", "attention"}
     added = replace(job, lora="style.safetensors", compile=True).units()[0].data
     assert added == data | {"lora": "style.safetensors", "compile": True}
+
+
+def test_jobs_of_a_published_model_say_the_negative_prompt_of_its_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    source = ModelOptions("wan2.1-t2v-1.3b")
+    assert "negative_prompt" not in job_keys(source, Sizes())
+    assert "negative prompt of the model's authors" in capsys.readouterr().err
+    assert job_keys(source, Sizes(negative_prompt=""))["negative_prompt"] == ""
+    assert not capsys.readouterr().err
