@@ -4,8 +4,10 @@ import json
 import re
 from pathlib import Path
 
+from huggingface_hub import try_to_load_from_cache
+
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
-from galaxydit.pipelines.published_models import CHECKPOINTS
+from galaxydit.pipelines.published_models import CHECKPOINTS, Checkpoint, checkpoint_of
 
 EMBEDDED = {"wan-tiny": Path(__file__).parent / "wan_tiny" / "weights"}
 INDEX = "model_index.json"
@@ -59,3 +61,13 @@ def local_folder(name: str) -> Path | None:
         expected = f"a folder with {', '.join(missing)}" if missing else f"a {INDEX} that names a pipeline"
         raise refusal("model", str(folder), expected, "write the folder again with save_pretrained")
     return folder
+
+
+def absent_checkpoint(name: str, revision: str | None = None) -> Checkpoint | None:
+    """The published model of this name or hub id if its weights are not on this machine, else None. Asks no hub."""
+    checkpoint = None if Path(name).is_dir() else checkpoint_of(name)
+    if checkpoint is None:
+        return None
+    index = try_to_load_from_cache(checkpoint.hub_id, INDEX, revision=revision or checkpoint.revision)
+    weights = Path(index).parent.glob("transformer/*.*") if isinstance(index, str) else ()
+    return None if any(path.suffix in SINGLE_FILES for path in weights) else checkpoint

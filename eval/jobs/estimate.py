@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from galaxydit.eval.cost import estimate as cost
 from galaxydit.eval.cost.estimate import BYTES_PER_PIXEL
 from galaxydit.eval.jobs.job import FEWER_STEPS, PLUGIN, Job, Variant
 from galaxydit.eval.jobs.record import BASELINE, VIDEO, VideoRecord
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
+from galaxydit.pipelines.published_models import Checkpoint
 from galaxydit.pipelines.runs import Unit
 from galaxydit.request import Request
 
@@ -26,6 +28,7 @@ class PlainCost:
     watts: float | None = None  # mean over the video
     size: float = 0.0  # bytes of its file
     disturbed: str = ""  # what slowed the timing
+    source: str = "a plain video"
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,22 @@ def time_plain(job: Job) -> PlainCost:
     size = BYTES_PER_PIXEL[job.video] * video.frames.size / 3
     slowed = disturbance([Timed(PLAIN, video.denoise_seconds, 1.0, video.load, video.shared)])
     return PlainCost(video.denoise_seconds * steps / timed, rest, steps, video.watts, size, slowed)
+
+
+def predict_plain(job: Job, checkpoint: Checkpoint) -> PlainCost:
+    """The predicted cost of a plain video of a published model, on the GPU of this machine, else on an H100."""
+    import torch
+
+    from galaxydit.eval.cost.hardware import GPUS, gpu_named
+
+    gpu = gpu_named(torch.cuda.get_device_name()) if torch.cuda.is_available() else None
+    settings = replace(checkpoint.settings, **job.settings)
+    size, frames = f"{settings.width}x{settings.height}", settings.num_frames
+    made = cost.estimate(job.model, gpu=(gpu or GPUS["H100"]).name, size=size, frames=frames, steps=settings.steps)
+    denoise, whole = made.plain.denoise_s.value, made.plain.batch_latency_s.value
+    bytes_of_file = BYTES_PER_PIXEL[job.video] * made.width * made.height * made.frames
+    watts, source = made.plain.avg_power_watts.value, f"a prediction for one {made.gpu}"
+    return PlainCost(denoise, whole - denoise, made.steps, watts, bytes_of_file, source=source)
 
 
 def estimate(

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -79,12 +79,13 @@ def run_job(
     verify: bool = False,
     allow_mixed_versions: bool = False,
     record: Path | None = None,
+    first: Collection[str] = (),
 ) -> Outcome:
     """Make all units that the store lacks; calibrations that failed are made again. Counts videos alone.
 
     Raises GalaxyDiTError if the store is of another model, or of other versions unless `allow_mixed_versions`, if a
-    variant is unsuitable or a calibration failed; OSError if the disk is full. `record` is that of
-    `VideoMaker`; other arguments are those of `pipelines.runs.run`.
+    variant is unsuitable or a calibration failed; OSError if the disk is full. `record` is that of `VideoMaker`;
+    variants named in `first` are made before all others; other arguments are those of `pipelines.runs.run`.
     """
     from galaxydit.eval.jobs.maker import VideoMaker  # loads torch, which a refused job need not wait for
 
@@ -96,6 +97,8 @@ def run_job(
     if calibrations:
         run(calibrations, maker, store, executor, progress=progress, retry_failed=True, verify=verify)
         results(calibrations, store)  # raises if a calibration failed
+    if early := [unit for unit in units if unit.data["variant"]["name"] in first]:
+        run(early, maker, store, executor, progress=progress, retry_failed=retry_failed, verify=verify)
     return run(units, maker, store, executor, progress=progress, retry_failed=retry_failed, verify=verify)
 
 

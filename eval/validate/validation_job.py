@@ -10,15 +10,15 @@ from galaxydit.eval.jobs.jobfile import job_of
 from galaxydit.pipelines.published_models import WAN_TINY, checkpoint_of
 
 RUNS = {
+    "galaxydit-2x": "the plugin, `speedup=2`",
+    "galaxydit-2.5x": "the plugin, `speedup=2.5`",
+    "galaxydit-proxy-2x": 'the plugin, `speedup=2, policy="proxy"`',
     "repeated-plain-run": "every step computed, the first outputs rounded differently",
     "half-the-steps": "plain, half the steps",
     "plain-at-2x-levels": "plain, only the noise levels that the plugin computes at 2x",
     "published-list": "a published step list, residuals repeated",
-    "galaxydit-2x": "the plugin, `speedup=2`",
-    "galaxydit-2.5x": "the plugin, `speedup=2.5`",
-    "galaxydit-proxy-2x": 'the plugin, `speedup=2, policy="proxy"`',
 }
-"""The runs beside the plain run, each with its description."""
+"""The runs beside the plain run, in the order in which they are made, each with its description."""
 
 
 def validation_prompts() -> tuple[str, ...]:
@@ -42,7 +42,7 @@ def validation_job(keys: dict[str, Any], prompts: tuple[str, ...], runs: tuple[s
     steps = keys.get("steps") or (None if recommended is None else recommended.steps)
     if steps is None:
         raise refusal("steps", None, "a number of steps for a model that is not published", "pass for example steps=50")
-    variants = {name: options for name, options in _variants(steps).items() if name in runs}
+    variants = {name: _variants(steps)[name] for name in RUNS if name in runs}
     metrics = [name for name in ("psnr", "ssim", "lpips") if METRICS[name].missing() is None]
     own = {"steps": steps, "metrics": metrics, "prompts": {"texts": list(prompts)}, "variants": variants}
     return job_of(keys | own, Path())

@@ -11,12 +11,14 @@ from huggingface_hub import try_to_load_from_cache
 from galaxydit.calibration.bootstrap import interval
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.methods.published_wan import STEP_LISTS
-from galaxydit.eval.report.read_run import Run
+from galaxydit.eval.report.read_run import Run, read_run
 from galaxydit.eval.report.summary import SPEEDUPS, failure_lines, figures_of, summarise
 from galaxydit.eval.validate.validation_job import RUNS
+from galaxydit.files import replacing, write_json
 from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.model_names import INDEX
 from galaxydit.pipelines.published_models import checkpoint_of
+from galaxydit.pipelines.runs import LiveProgress, Record
 from galaxydit.pipelines.table import Table, number
 
 AT_2X = "galaxydit-2x"
@@ -39,6 +41,28 @@ COLUMNS = {  # heading: figure, field of its estimate, format
     "end to end speedup": ("end_to_end_speedup", "mean", ".2f"),
     "joules": ("energy_per_video_joules", "mean", ",.0f"),
 }
+
+
+def write_validation(out: Path) -> tuple[Path, dict[str, Any]]:
+    """Write the page and its data for the videos that a run has; returns the page's path and the data."""
+    data = validation_data(read_run(out))
+    with replacing(out / "validation.md") as page:
+        page.write_text(markdown(data), encoding="utf-8")
+    write_json(out / "validation.json", data)
+    return out / "validation.md", data
+
+
+class PageProgress(LiveProgress):
+    """Writes the page again after each video but the plain ones."""
+
+    def __init__(self, out: Path) -> None:
+        super().__init__()
+        self.out = out
+
+    def finish(self, worker: int, record: Record) -> None:
+        super().finish(worker, record)
+        if record.data["variant"]["name"] != BASELINE:
+            write_validation(self.out)
 
 
 def validation_data(run: Run) -> dict[str, Any]:
@@ -118,6 +142,7 @@ def markdown(data: dict[str, Any]) -> str:
             *(_cell(data, row["figures"].get(key, {}).get(field), form, key) for key, field, form in shown.values()),
         ]
         for row in data["runs"]
+        if row["done"] or row["failed"]  # the page is also written between videos
     ]
     runs = Table(["run", "what it is", *shown], rows, 2).markdown()
     pairs = [

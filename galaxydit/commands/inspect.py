@@ -11,6 +11,7 @@ from galaxydit.pipelines.table import Table
 
 if TYPE_CHECKING:
     from galaxydit.description import TransformerDescription
+    from galaxydit.pipelines.published_models import Checkpoint
     from galaxydit.profiles.schema import Profile
 
 PSNR_UNKNOWN = "the PSNR at any speedup"
@@ -19,6 +20,11 @@ RANKING_UNKNOWN = "the ranking of the proxies on this model"
 
 def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
     """Show what the plugin would do to a pipeline. Hooks, profile, and what is known of speed and PSNR."""
+    from galaxydit.pipelines.model_names import absent_checkpoint
+
+    if (absent := absent_checkpoint(source.model, source.revision)) is not None:
+        _show_published(source.model, absent, as_json)
+        return
     with working(f"loading {source.model}"):
         from dataclasses import asdict
 
@@ -43,8 +49,33 @@ def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
         show(*map(calibration_table, (ranking_table(used.profile)[:SHOWN_PROXIES], target_table(used.profile))))
     for name, texts in facts.items():
         show(f"{name}:", *(f"  - {text}" for text in texts))
+    show(_line_of(settings))
+
+
+def _show_published(model: str, checkpoint: "Checkpoint", as_json: bool) -> None:
+    """Show what is known of a published model without its weights."""
+    from dataclasses import asdict
+
+    from galaxydit.commands.estimate import estimate_table, headline
+    from galaxydit.eval.cost.architecture import architecture_of
+    from galaxydit.eval.cost.estimate import estimate
+
+    shape, cost = architecture_of(model), estimate(model, speedup=2.0)
+    settings = {name: value for name, value in asdict(checkpoint.settings).items() if value is not None}
+    unknown = "the profile, which the weights decide; without one, the general schedule plans the steps"
+    if as_json:
+        data = {"weights": None, "shape": asdict(shape), "recommended_settings": settings, "unknown": [unknown]}
+        show_json(data | {"estimate": cost.to_dict()})
+        return
+    facts = {"family": shape.family, "blocks": shape.blocks, "width": shape.width, "branches": shape.branches}
+    show(f"the weights of {checkpoint.hub_id} are not on this machine; its published shape:")
+    show(Table(("", ""), [(name, str(value)) for name, value in facts.items()], 2))
+    show(headline(cost), estimate_table(cost), f"unknown: {unknown}", _line_of(settings))
+
+
+def _line_of(settings: dict[str, Any]) -> str:
     shown = ", ".join(f"{name} {value:g}" for name, value in settings.items() if isinstance(value, int | float))
-    show(f"recommended settings: {shown}")
+    return f"recommended settings: {shown}"
 
 
 def transformer_table(part: "TransformerDescription", pipeline: str) -> Group:

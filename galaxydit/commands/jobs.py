@@ -1,5 +1,6 @@
 """Run a job, or show which videos it would make, for all commands that make many videos."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from galaxydit.pipelines.table import Table, digits
 
 if TYPE_CHECKING:
     from galaxydit.eval.jobs.job import Job
-    from galaxydit.pipelines.runs import Outcome
+    from galaxydit.pipelines.runs import LiveProgress, Outcome
 
 
 def job_keys(source: ModelOptions, sizes: Sizes) -> dict[str, Any]:
@@ -40,11 +41,13 @@ def make_videos(
     verify: bool = False,
     allow_mixed_versions: bool = False,
     record: Path | None = None,
+    first: Collection[str] = (),
+    progress: "LiveProgress | None" = None,
 ) -> "Outcome":
     """Extend the run `out` by a job and make all missing videos; returns how many are done and failed.
 
     `record` is a file for the recording of the first plain video. `retry_failed` also makes failed videos again,
-    `verify` also those whose SHA-256 differs.
+    `verify` also those whose SHA-256 differs. Variants named in `first` are made before all others.
     """
     from galaxydit.eval.jobs.run_job import KIND, load_run, open_run, run_job, withdraw
     from galaxydit.pipelines.runs import LiveProgress, Store
@@ -67,11 +70,12 @@ def make_videos(
                 extended,
                 store,
                 executor,
-                progress=LiveProgress(),
+                progress=progress or LiveProgress(),
                 retry_failed=retry_failed,
                 verify=verify,
                 allow_mixed_versions=allow_mixed_versions,
                 record=record,
+                first=first,
             )
     except (GalaxyDiTError, OSError):
         if before is not None:
@@ -113,9 +117,10 @@ def show_plan(
     """
     import torch
 
-    from galaxydit.eval.jobs.estimate import estimate, plain_cost, time_plain
+    from galaxydit.eval.jobs.estimate import estimate, plain_cost, predict_plain, time_plain
     from galaxydit.eval.jobs.record import video_record
     from galaxydit.eval.jobs.run_job import calibration_units, plan_run, units_left
+    from galaxydit.pipelines.model_names import absent_checkpoint
     from galaxydit.pipelines.runs import Store
 
     store = Store(out)
@@ -126,8 +131,11 @@ def show_plan(
     plain = plain_cost(finished)
     made = {record.variant for record in finished}
     if plain is None and any(unit.data["variant"]["name"] not in made for unit in left):
-        say(f"timing a few steps of {extended.model}, because the run has no plain video yet")
-        plain = time_plain(extended)
+        if (absent := absent_checkpoint(extended.model, extended.revision)) is not None:
+            plain = predict_plain(extended, absent)
+        else:
+            say(f"timing a few steps of {extended.model}, because the run has no plain video yet")
+            plain = time_plain(extended)
         if plain.disturbed:
             say(f"{plain.disturbed}: without other work it takes less", "yellow")
     estimates = list(estimate(extended, left, finished, plain))
@@ -140,7 +148,7 @@ def show_plan(
                 digits(each.videos * each.seconds / 3600),
                 "" if each.joules is None else digits(each.videos * each.joules / 3.6e6),
                 digits(each.videos * each.size / 1e9),
-                "videos of this run" if each.is_measured else "a plain video",
+                "videos of this run" if each.is_measured or plain is None else plain.source,
             )
             for each in estimates
         )

@@ -34,8 +34,8 @@ def validate(
     as_json: options.AsJson = False,
     cluster: options.RayOptions,
 ) -> None:
-    """Compare the plugin with plain videos and controls. PSNR, SSIM and LPIPS on your model, seconds and joules. After
-    an interruption, the same command resumes.
+    """Compare the plugin with plain videos and controls. PSNR, SSIM and LPIPS on your model, seconds and joules. The
+    page is there after the first video of the plugin; after an interruption, the same command resumes.
     """
     from galaxydit.eval.validate.validation_job import RUNS, validation_job
 
@@ -47,18 +47,22 @@ def validate(
     show_plan(job, str(out), cluster, price=price, retry_failed=True)
     if dry_run:
         return
-    outcome = make_videos(job, str(out), cluster, retry_failed=True, allow_mixed_versions=allow_mixed_versions)
+    from galaxydit.eval.jobs.record import BASELINE
     from galaxydit.eval.report.page import write_page
     from galaxydit.eval.report.read_run import read_run
-    from galaxydit.eval.validate.validation_page import markdown, validation_data
-    from galaxydit.files import write_json
+    from galaxydit.eval.validate.validation_page import PageProgress, write_validation
 
-    run = read_run(out)
-    data = validation_data(run)
-    page = out / "validation.md"
-    page.write_text(markdown(data), encoding="utf-8")
-    write_json(out / "validation.json", data)
-    write_page(run, out / "report.html")
+    outcome = make_videos(
+        job,
+        str(out),
+        cluster,
+        retry_failed=True,
+        allow_mixed_versions=allow_mixed_versions,
+        first=[BASELINE, *(name for name in names if name.startswith("galaxydit"))],
+        progress=PageProgress(out),
+    )
+    page, data = write_validation(out)
+    write_page(read_run(out), out / "report.html")
     if as_json:
         show_json(data)
     else:

@@ -1,6 +1,9 @@
 """`galaxydit validate`: one command from a model to a page, which resumes."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,8 @@ import pytest
 from galaxydit.cli import main
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.validate.validation_job import RUNS, validation_job, validation_prompts
+from galaxydit.eval.validate.validation_page import PageProgress
+from galaxydit.pipelines.runs import Record
 
 pytestmark = pytest.mark.filterwarnings("ignore::galaxydit.NoEffectWarning", "ignore::galaxydit.ProfileWarning")
 
@@ -34,14 +39,39 @@ def content(data: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.filterwarnings("ignore::galaxydit.FullComputeWarning")
 def test_every_run_is_on_the_page_and_a_stopped_validation_resumes(
-    tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pages, finish = [], PageProgress.finish
+    controls = [name for name in RUNS if not name.startswith("galaxydit")]
+
+    def finish_and_look(self: PageProgress, worker: int, record: Record) -> None:
+        finish(self, worker, record)
+        name = record.data["variant"]["name"]
+        if name != BASELINE:
+            rows = json.loads((self.out / "validation.json").read_text())["runs"]
+            shown = (self.out / "validation.md").read_text()
+            pages.append(
+                (
+                    name,
+                    [
+                        row["run"]
+                        for row in rows
+                        if (row["done"] and f"`{row['run']}`" in shown) or row["run"] == BASELINE
+                    ],
+                )
+            )
+
+    monkeypatch.setattr(PageProgress, "finish", finish_and_look)
     prompts, out = tmp_path / "prompts.txt", tmp_path / "out"
     prompts.write_text("a red ball\na blue square\n")
     options = ("--model", tiny_wan_folder, "--prompts", prompts, "--steps", "10", "--guidance", "3")
     options += ("--height", "32", "--width", "32", "--frames", "5", "--dtype", "float32")
     data = validate(out, *options)
     assert "16 videos to make, about" in capsys.readouterr().out
+    of_plugin = [BASELINE, *(name for name in RUNS if name.startswith("galaxydit"))]
+    assert [name for name, *_ in pages] == ["galaxydit-2x", *of_plugin[2:], *of_plugin[1:], *controls, *controls]
+    assert pages[0][1] == [BASELINE, "galaxydit-2x"], "after the first video of the plugin"
+    assert pages[-1][1] == [BASELINE, *RUNS]
     assert [row["run"] for row in data["runs"]] == [BASELINE, *RUNS]
     assert all((row["done"], row["failed"]) == (2, 0) for row in data["runs"])
     figures = {row["run"]: row["figures"] for row in data["runs"]}
@@ -65,7 +95,7 @@ def test_every_run_is_on_the_page_and_a_stopped_validation_resumes(
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_embedded_model_is_validated(tmp_path: Path) -> None:
-    runs = "half-the-steps,plain-at-2x-levels,galaxydit-2x"
+    runs = "galaxydit-2x,half-the-steps,plain-at-2x-levels"
     options = ("--model", "wan-tiny", "--prompts", "1", "--steps", "9", "--dtype", "float32", "--runs", runs)
     options += ("--height", "32", "--width", "32", "--frames", "5")
     data = validate(tmp_path / "out", *options)
@@ -91,3 +121,19 @@ def test_a_model_that_is_not_published_needs_a_number_of_steps(
     assert stopped.value.code == 2
     assert "steps=None is not allowed" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out").exists()
+
+
+def test_without_weights_and_network_the_cost_is_a_prediction(tmp_path: Path) -> None:
+    script = "import sys; from galaxydit.cli import main; main(sys.argv[1:])"
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "empty")}
+
+    def answer(*arguments: str) -> str:
+        command = [sys.executable, "-c", script, *arguments, "--model", "wan2.1-t2v-1.3b"]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    shown = answer("validate", "--dry-run", "--out", str(tmp_path / "out"))
+    assert "80 videos to make, about" in shown
+    assert "a prediction for one H100" in " ".join(shown.split())
+    known = json.loads(answer("inspect", "--json"))
+    assert (known["shape"]["blocks"], known["recommended_settings"]["flow_shift"]) == (30, 8.0)
+    assert known["estimate"]["plain"]["denoise_s"]["value"] == pytest.approx(64, rel=0.1)  # measured on one H100
