@@ -10,6 +10,8 @@ CHOICE_PROMPTS = 8  # for the choice of order and proxy
 VERIFIED_PROMPTS = 8
 PERTURBED = 2.0  # generations of the three perturbations of a sample, which start from their interval
 HOURS = 3600.0
+H100_CALLS = {"Wan2.1 14B at 720p": (12.54, 0.303), "Wan2.1 1.3B at 480p": (0.638, 0.070)}
+"""Measured seconds of a transformer call on one H100: plain, and of a small recording in TF32."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,14 @@ class Costs:
             added = VERIFIED_PROMPTS * verification_cost(speedups)
             text += f"; --budget full verifies it for {added:.0f} more ({_time(*2 * [self.seconds(added)])})"
         return text
+
+
+def forecast() -> str:
+    """What a calibration by default costs on one H100, from `H100_CALLS`."""
+    costs = {model: Costs(50, *calls) for model, calls in H100_CALLS.items()}
+    few, many = ([cost.videos(DEFAULT, count, ()) for cost in costs.values()] for count in DEFAULT.samples)
+    rows = zip(costs, few, many, strict=True)
+    return ", ".join(f"{_range(low, high, 1)} plain videos for {model}" for model, low, high in rows)
 
 
 def choice_cost() -> float:

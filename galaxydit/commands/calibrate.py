@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from galaxydit.calibration.budget import FULL, read_budget
+from galaxydit.calibration.budget import FULL, forecast, read_budget
 from galaxydit.calibration.prompt_files import PROMPTS, split_prompts
 from galaxydit.commands import options
 from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts
@@ -32,7 +32,7 @@ def calibrate(
         str,
         typer.Option(
             help="What it may cost: plain videos (4), hours (2h), or full, which also verifies by videos; by default "
-            "recordings until the schedules stop moving, and one plain video.",
+            f"recordings until the schedules stop moving, and one plain video: {forecast()}.",
             show_default=False,
         ),
     ] = "",

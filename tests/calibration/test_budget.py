@@ -1,14 +1,19 @@
 """Stages of a calibration, what they cost, and which of them fit into a budget."""
 
+from pathlib import Path
+from typing import get_type_hints
+
 import pytest
 
-from galaxydit.calibration.budget import DEFAULT, FULL, Budget, Costs, read_budget, within
+import galaxydit
+from galaxydit.calibration.budget import DEFAULT, FULL, H100_CALLS, Budget, Costs, forecast, read_budget, within
+from galaxydit.commands.calibrate import calibrate
 from galaxydit.errors import GalaxyDiTError
 
 SPEEDUPS = (2.0, 3.0, 4.0)
-# Measured on one H100 (seconds of a call in bfloat16 at full size, of a small one in TF32), two calls a step.
-WAN_14B = Costs(50, 2 * 12.54, 2 * 0.303, joules=17000.0, small_joules=200.0, bytes=29_500_000_000)
-WAN_1_3B = Costs(50, 2 * 0.638, 2 * 0.070)
+CALLS_14B, CALLS_1_3B = ([2 * call for call in calls] for calls in H100_CALLS.values())  # two calls a step
+WAN_14B = Costs(50, *CALLS_14B, joules=17000.0, small_joules=200.0, bytes=29_500_000_000)
+WAN_1_3B = Costs(50, *CALLS_1_3B)
 
 
 def test_the_default_costs_less_than_two_videos_of_the_14b_and_four_of_the_1_3b() -> None:
@@ -52,3 +57,14 @@ def test_a_budget_is_videos_hours_or_a_word() -> None:
     for text in ("much", "-1", "0", "0h", "h", "nan"):
         with pytest.raises(GalaxyDiTError, match="--budget="):
             read_budget(text)
+
+
+@pytest.mark.parametrize("page", ["README.md", "calibration/README.md", "calibrate --help"])
+def test_every_page_gives_the_same_cost(page: str, capsys: pytest.CaptureFixture) -> None:
+    if page.endswith(".md"):
+        text = (Path(galaxydit.__file__).parents[1] / page).read_text(encoding="utf-8")
+    else:
+        option = get_type_hints(calibrate, include_extras=True)["budget"].__metadata__[0]
+        text = option.help
+    assert forecast() in " ".join(text.split())
+    assert "bout one plain video" not in text
