@@ -3,8 +3,12 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from galaxydit.errors import refusal
+
+if TYPE_CHECKING:
+    from galaxydit.calibration.costs import StepTimes  # imports torch
 
 CHOICE_PROMPTS = 8  # for the choice of order and proxy
 VERIFIED_PROMPTS = 8
@@ -37,30 +41,20 @@ FULL = Budget((8, 16), True, CHOICE_PROMPTS, VERIFIED_PROMPTS)
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of one step on this device, from which the costs of the stages follow.
+    """What the stages cost in generations of `steps` steps, from a plain step at full size and a recorded one.
 
-    Attributes:
-        steps: of a generation.
-        full: seconds of a plain step at full size, in the model's own dtype.
-        small: seconds of a recorded step.
-        joules: of a plain step at full size, None without an energy counter.
-        small_joules: of a recorded step.
-        bytes: peak memory of a recorded step on a GPU, None elsewhere.
-        check: plain videos that the check makes; 0 where a recorded video serves.
+    `check` is the number of plain videos that the check makes; 0 where a recorded video serves.
     """
 
     steps: int
-    full: float
-    small: float
-    joules: float | None = None
-    small_joules: float | None = None
-    bytes: int | None = None
+    plain: "StepTimes"
+    recorded: "StepTimes"
     check: float = 1.0
 
     @property
     def sample(self) -> float:
         """Plain videos that one sample costs."""
-        return (1 + PERTURBED) * self.small / self.full
+        return (1 + PERTURBED) * self.recorded.seconds.step / self.plain.seconds.step
 
     def videos(self, budget: Budget, samples: int, speedups: Sequence[float]) -> float:
         """Plain videos that a budget costs with this number of samples."""
@@ -72,19 +66,19 @@ class Costs:
         )
 
     def seconds(self, videos: float) -> float:
-        return videos * self.steps * self.full
+        return videos * self.steps * self.plain.seconds.step
 
     def describe(self, budget: Budget, speedups: Sequence[float]) -> str:
         """One line: videos, time, energy and memory of a budget, and what verification would add."""
         few, many = (self.videos(budget, count, speedups) for count in budget.samples)
         text = f"{_range(few, many, 1)} plain videos: {_time(self.seconds(few), self.seconds(many))}"
-        if self.joules is not None and self.small_joules is not None:
-            plain = self.joules * self.steps * (few - budget.samples[0] * self.sample)
-            of_sample = (1 + PERTURBED) * self.steps * self.small_joules
+        if self.plain.joules is not None and self.recorded.joules is not None:
+            plain = self.plain.joules * self.steps * (few - budget.samples[0] * self.sample)
+            of_sample = (1 + PERTURBED) * self.steps * self.recorded.joules
             low, high = ((plain + count * of_sample) / 1000 for count in budget.samples)
             text += f", {_range(low, high, 0)} kJ"
-        if self.bytes is not None:
-            text += f", {self.bytes / 1e9:.1f} GB of GPU memory"
+        if self.recorded.bytes is not None:
+            text += f", {self.recorded.bytes / 1e9:.1f} GB of GPU memory"
         if not budget.verified:
             added = VERIFIED_PROMPTS * verification_cost(speedups)
             text += f"; --budget full verifies it for {added:.0f} more ({_time(*2 * [self.seconds(added)])})"
@@ -93,10 +87,11 @@ class Costs:
 
 def forecast() -> str:
     """What a calibration by default costs on one H100, from `H100_CALLS`."""
-    costs = {model: Costs(50, *calls) for model, calls in H100_CALLS.items()}
-    few, many = ([cost.videos(DEFAULT, count, ()) for cost in costs.values()] for count in DEFAULT.samples)
-    rows = zip(costs, few, many, strict=True)
-    return ", ".join(f"{_range(low, high, 1)} plain videos for {model}" for model, low, high in rows)
+    texts = []
+    for model, (plain, recorded) in H100_CALLS.items():
+        few, many = (DEFAULT.check + count * (1 + PERTURBED) * recorded / plain for count in DEFAULT.samples)
+        texts.append(f"{_range(few, many, 1)} plain videos for {model}")
+    return ", ".join(texts)
 
 
 def choice_cost() -> float:

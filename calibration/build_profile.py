@@ -10,12 +10,8 @@ from diffusers import DiffusionPipeline
 from galaxydit.calibration.fit import fit_error_map
 from galaxydit.calibration.rank import Ranking, choose_proxy, rank_proxies
 from galaxydit.calibration.recording import Recording, median_change, round_digits
-from galaxydit.calibration.schedule_error import Order, ScheduleError
-from galaxydit.calibration.search import (
-    FullSteps,
-    balanced,
-    best_schedules,
-)
+from galaxydit.calibration.schedule_error import Order
+from galaxydit.calibration.search import WARMUP, FullSteps, planned_schedules
 from galaxydit.calibration.thresholds import deviation_weight, mean_distance, solve_threshold
 from galaxydit.errors import refusal
 from galaxydit.families import SEPARATE
@@ -37,11 +33,6 @@ from galaxydit.runtime.recognition import blocks_of, family_of, transformers_of
 from galaxydit.runtime.step import draws_noise
 
 REUSE: Literal["output"] = "output"
-WARMUP = 2
-"""Number of first steps that every plan computes, because order 1 needs two full steps and early errors grow most.
-
-Plans without a warm-up changed the layout of some wan-tiny videos at 4x, although their expected error was lower.
-"""
 SPARE_REUSE = 2  # reused steps in a row that a target allows beyond its longest interval
 
 
@@ -73,7 +64,8 @@ def build_profile(
         reason += f"; {rounding}, and a step changes it by {100 * change:.1f} % (medians over the steps)"
     transformers = list(transformers_of(pipe).values())
     order: Order = 0 if draws_noise(pipe.scheduler) else 1
-    recipe, fit, verifications = _plan(pipe, recordings, chosen, propagation, speedups, order)
+    targets = _targets(pipe, recordings, propagation, speedups, order)
+    recipe, fit, verifications = _recipe(pipe, recordings, chosen, order, targets, speedups)
     return Profile(
         schema_version=SCHEMA_VERSION,
         name=name,
@@ -86,74 +78,69 @@ def build_profile(
     )
 
 
-def at_order(
-    pipe: DiffusionPipeline,
-    profile: Profile,
-    recordings: Sequence[Recording],
-    speedups: Sequence[float],
-    order: Order,
-) -> Profile:
-    """`profile`, made by `build_profile` from these arguments, planned again for predictions of `order`."""
-    evidence, proxy = profile.evidence, profile.recipe.proxy
-    recipe, fit, verifications = _plan(pipe, recordings, proxy, evidence.propagation, speedups, order)
-    return replace(profile, recipe=recipe, evidence=replace(evidence, fit=fit, verifications=verifications))
+def at_order(pipe: DiffusionPipeline, profile: Profile, recordings: Sequence[Recording], order: Order) -> Profile:
+    """`profile`, built from `recordings`, planned again for predictions of `order`."""
+    speedups = [row.speedup for row in profile.evidence.verifications]
+    targets = _targets(pipe, recordings, profile.evidence.propagation, speedups, order)
+    return _following(pipe, profile, recordings, profile.recipe.proxy, order, targets)
 
 
 def with_proxy(pipe: DiffusionPipeline, profile: Profile, recordings: Sequence[Recording], proxy: str) -> Profile:
     """`profile`, built from `recordings`, with another proxy: error map and thresholds change, the schedules stay."""
-    recipe, share = profile.recipe, _share_of_step(pipe, recordings[0], proxy)
-    error_map, fit = fit_error_map(recordings, proxy, recipe.order)
-    cumulative, weight = mean_distance(recordings, proxy), deviation_weight(recordings, proxy, recipe.order)
-    targets = with_thresholds(recordings, proxy, recipe.targets, cumulative, share, weight)
-    verifications = tuple(
-        replace(row, expected_error=largest_expected_error(profile.target_for(row.speedup), error_map, cumulative))
-        for row in profile.evidence.verifications
-    )
-    recipe = replace(
-        recipe,
-        proxy=proxy,
-        proxy_share=share,
-        deviation_weight=weight,
-        error_map=error_map,
-        cumulative_distance=cumulative,
-        targets=targets,
-    )
+    return _following(pipe, profile, recordings, proxy, profile.recipe.order, profile.recipe.targets)
+
+
+def _following(
+    pipe: DiffusionPipeline,
+    profile: Profile,
+    recordings: Sequence[Recording],
+    proxy: str,
+    order: Order,
+    targets: Sequence[Target],
+) -> Profile:
+    speedups = [row.speedup for row in profile.evidence.verifications]
+    recipe, fit, verifications = _recipe(pipe, recordings, proxy, order, targets, speedups)
     return replace(profile, recipe=recipe, evidence=replace(profile.evidence, fit=fit, verifications=verifications))
 
 
-def _plan(
+def _targets(
     pipe: DiffusionPipeline,
     recordings: Sequence[Recording],
-    proxy: str,
     propagation: ErrorPropagation,
     speedups: Sequence[float],
     order: Order,
-) -> tuple[Recipe, Fit | None, tuple[Verification, ...]]:
-    """The recipe, the scores of its error map, and an unmeasured verification of each speedup that can be planned.
-
-    Raises GalaxyDiTError if there is none.
-    """
-    sigmas, share_of_step = recordings[0].sigmas, _share_of_step(pipe, recordings[0], proxy)
-    error_map, fit = fit_error_map(recordings, proxy, order)
-    cumulative = mean_distance(recordings, proxy)
-    # Rounding is left out: after the first reused step, full steps differ from the plain ones by rounding, too.
-    model = ScheduleError(recordings, corrects=not draws_noise(pipe.scheduler))
+) -> tuple[Target, ...]:
+    """The targets with their schedules. Raises GalaxyDiTError if no speedup can be planned."""
+    sigmas = recordings[0].sigmas
     counts = sorted({full_step_count(len(sigmas), speedup) for speedup in speedups})
-    model = balanced(model, propagation, counts, warmup=WARMUP, order=order)
-    schedules = best_schedules(model, len(sigmas), propagation, warmup=WARMUP, order=order)
+    corrects = not draws_noise(pipe.scheduler)
+    schedules = planned_schedules(recordings, propagation, counts, corrects=corrects, order=order)
     targets = plan_targets(schedules, sigmas, speedups, WARMUP / len(sigmas))
-    verifications = tuple(
-        Verification(target.speedup, largest_expected_error(target, error_map, cumulative))
-        for target in targets
-        if target.speedup in speedups
-    )
-    if not verifications:
+    if not any(target.speedup in speedups for target in targets):
         expected = f"speedups of which one can be planned with {len(sigmas)} steps"
         raise refusal("speedups", tuple(speedups), expected, "pass smaller ones or more steps")
-    weight = deviation_weight(recordings, proxy, order)
-    targets = with_thresholds(recordings, proxy, targets, cumulative, share_of_step, weight)
-    recipe = Recipe(proxy, REUSE, order, error_map, cumulative, targets, share_of_step, weight)
-    return recipe, fit, verifications
+    return targets
+
+
+def _recipe(
+    pipe: DiffusionPipeline,
+    recordings: Sequence[Recording],
+    proxy: str,
+    order: Order,
+    targets: Sequence[Target],
+    speedups: Sequence[float],
+) -> tuple[Recipe, Fit | None, tuple[Verification, ...]]:
+    """The recipe, the scores of its error map, and an unmeasured verification of each planned speedup."""
+    share = _share_of_step(pipe, recordings[0], proxy)
+    error_map, fit = fit_error_map(recordings, proxy, order)
+    cumulative, weight = mean_distance(recordings, proxy), deviation_weight(recordings, proxy, order)
+    solved = with_thresholds(recordings, proxy, targets, cumulative, share, weight)
+    verifications = tuple(
+        Verification(target.speedup, largest_expected_error(target, error_map, cumulative))
+        for target in solved
+        if target.speedup in speedups
+    )
+    return Recipe(proxy, REUSE, order, error_map, cumulative, solved, share, weight), fit, verifications
 
 
 def with_thresholds(
@@ -193,7 +180,7 @@ def shares_of_blocks(pipe: DiffusionPipeline) -> dict[str, float]:
 
 
 def plan_targets(
-    schedules: Mapping[int, tuple[FullSteps, float]],
+    schedules: Mapping[int, FullSteps],
     sigmas: Sequence[float],
     speedups: Sequence[float],
     warmup: float,
@@ -201,7 +188,7 @@ def plan_targets(
     """The targets by rising speedup, without thresholds: for each of `speedups` and each number of full steps between.
 
     A schedule stretched to another number of full steps would drop early ones. `schedules` are those of
-    `best_schedules`.
+    `planned_schedules`.
     """
     steps, targets = len(sigmas), []
     asked = {round(steps / speedup) for speedup in speedups}
@@ -209,7 +196,7 @@ def plan_targets(
     for speedup in sorted({*speedups, *between}):
         count = full_step_count(steps, speedup)
         if count in schedules:
-            full, _ = schedules[count]
+            full = schedules[count]
             longest = max(after - before for before, after in pairwise(full))
             planned = tuple(sigmas[step] for step in full)
             targets.append(Target(speedup, warmup, max_consecutive=longest - 1 + SPARE_REUSE, sigmas=planned))

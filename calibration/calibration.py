@@ -3,34 +3,26 @@
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
 
 from diffusers import DiffusionPipeline
 
 from galaxydit.calibration.budget import DEFAULT, Budget, Costs, within
-from galaxydit.calibration.build_profile import at_order, with_proxy
+from galaxydit.calibration.choose import choose
 from galaxydit.calibration.costs import StepTimes
-from galaxydit.calibration.evidence import (
-    add_compared_proxies,
-    add_measurements,
-    choose_compared_proxy,
-    choose_order,
-    verification_of,
-)
+from galaxydit.calibration.evidence import add_measurements
 from galaxydit.calibration.parts import CalibrationMaker, Parts
 from galaxydit.calibration.planner import Planner
 from galaxydit.calibration.prompt_files import default_prompts, split_prompts
-from galaxydit.calibration.rank import Ranking, proxies_to_compare
 from galaxydit.calibration.recorded import read_recorded
 from galaxydit.calibration.recording import Recording, ratios_of_distances
 from galaxydit.calibration.redundancy import Redundancy
 from galaxydit.calibration.schedule_error import Order
 from galaxydit.calibration.search import LONGEST_GAP, PLANNER_VERSION
 from galaxydit.calibration.small_video import small_settings
-from galaxydit.calibration.thresholds import follows_schedule
-from galaxydit.calibration.verify import VerifiedPrompt
+from galaxydit.calibration.verify import Tried
 from galaxydit.errors import check_number, refusal
 from galaxydit.pipelines.conditions import conditions_of, package_versions
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
@@ -39,16 +31,13 @@ from galaxydit.pipelines.runs import Executor, InProcess, Store
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sizes import fit_size
 from galaxydit.policies.budget import full_step_count
-from galaxydit.profiles.evidence import ComparedProxy
 from galaxydit.profiles.schema import SCHEMA_VERSION, Profile
-from galaxydit.request import PROXY, SCHEDULE
 from galaxydit.validation import parse
 
 logger = logging.getLogger(__name__)
 
 SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
 KIND = "calibration"
-CHOICE_SPEEDUPS = (2.0, 3.0)  # or the nearest that are planned; the order is chosen at the first
 
 
 @dataclass(frozen=True)
@@ -64,7 +53,7 @@ class Calibration:
 
     profile: Profile
     recordings: tuple[Recording, ...]
-    verifications: tuple[VerifiedPrompt, ...]
+    verifications: tuple[Tried, ...]
     psnr_of_order: dict[Order, float]
     redundancy: Redundancy | None = None
 
@@ -155,18 +144,10 @@ def calibrate(
     }
     maker, store = CalibrationMaker(load or (lambda: pipe), save_videos), Store(resume_dir).create(KIND, {})
     parts = Parts(store, maker, executor or InProcess(), key, seed, progress)
-    timing = parts.timing(own[0], small(own[0]))
+    timing = parts.one("timing", "timing", own[0], recorded=asdict(small(own[0])))
     plain, timed = (parse(StepTimes, timing[size], "timing") for size in ("full", "small"))
     steps = settings.steps or len(pipe.scheduler.timesteps)
-    costs = Costs(
-        steps,
-        plain.seconds.step,
-        timed.seconds.step,
-        plain.joules,
-        timed.joules,
-        timed.bytes,
-        check=float(film is None),
-    )
+    costs = Costs(steps, plain, timed, check=float(film is None))
     if not isinstance(budget, Budget):
         budget = within(budget, costs, speedups)
         budget = replace(budget, verified=min(budget.verified, len(held_out)))
@@ -179,7 +160,7 @@ def calibrate(
     if least > 1:
         samples += parts.samples(own, range(1, least), small)
     if budget.check or film is not None:
-        planner.check(samples, full := film or parts.check(own[0]))
+        planner.check(samples, full := film or parse(Recording, parts.one("check", "checking", own[0]), "recording"))
         say(planner.finding)
         if not planner.agrees and small(own[0]) != settings:
             say("so the recordings are made again at full size, each at the price of at least 3 plain videos")
@@ -192,75 +173,28 @@ def calibrate(
         on_profile(planner.profile(samples))
     progress("planning", 0, 1)
     if budget.choice and proxy_costs is None:
-        planner.proxy_costs = parts.costs(own[0], plain.seconds.step)
+        planner.proxy_costs = parts.one("costs", "timing", own[0], step_seconds=plain.seconds.step)
     profile = planner.profile(samples)
     psnr_of_order: dict[Order, list[float]] = {}
-    verifications: tuple[VerifiedPrompt, ...] = ()
+    verifications: tuple[Tried, ...] = ()
     recordings = planner.recordings(samples)
     if budget.choice:
-        ranking, tried = planner.ranking(samples), own[: budget.choice]
-        profile, psnr_of_order = _choose(pipe, parts, profile, ranking, recordings, speedups, tried)
+        profile, psnr_of_order = choose(
+            pipe, parts, profile, planner.ranking(samples), recordings, own[: budget.choice]
+        )
     progress("planning", 1, 1)
     on_profile(profile)
     if held_out:
         verifications = parts.verifications(profile, held_out, both=bool(budget.choice))
     profile = add_measurements(profile, plain.seconds, verifications)
     on_profile(profile)
-    redundancy = parts.redundancy(own[0]) if analyze else None
+    redundancy = parse(Redundancy, parts.one("redundancy", "analysing", own[0]), "redundancy") if analyze else None
     means = {order: fmean(values) for order, values in psnr_of_order.items()}
     return Calibration(profile, recordings, verifications, means, redundancy)
 
 
-def _choose(
-    pipe: DiffusionPipeline,
-    parts: Parts,
-    profile: Profile,
-    ranking: Ranking,
-    recordings: Sequence[Recording],
-    speedups: Sequence[float],
-    prompts: Sequence[str],
-) -> tuple[Profile, dict[Order, list[float]]]:
-    """`profile` with order and proxy chosen by videos of `prompts`, and the PSNRs of each order by prompt, in dB.
-
-    Orders are compared by schedules at the planned speedup nearest to 2, proxies by the policy "proxy" at those nearest
-    to 2 and 3.
-    """
-    orders: dict[Order, Profile] = {1: profile, 0: at_order(pipe, profile, recordings, speedups, 0)}
-    proxies = proxies_to_compare(ranking, profile.recipe.proxy)
-    by_proxy = [profile, *(with_proxy(pipe, profile, recordings, proxy) for proxy in proxies[1:])]
-    parts.progress("planning", 1, 1)
-
-    planned = [target.speedup for target in profile.evidence.verifications]
-    tried_at = list(dict.fromkeys(_nearest(wanted, planned) for wanted in CHOICE_SPEEDUPS))
-    # A proxy that moves no step of any sample shares the videos of the schedule.
-    moving = [any(not follows_schedule(recordings, draft, at) for at in tried_at) for draft in by_proxy]
-    tried = [(orders[1], SCHEDULE, tried_at), (orders[0], SCHEDULE, tried_at[:1])]
-    tried += [(draft, PROXY, tried_at) for draft, moves in zip(by_proxy, moving, strict=True) if moves]
-    by_schedule, at_order_0, *by_moving = parts.drafts(tried, prompts)
-    rows_of_order: dict[Order, list[VerifiedPrompt]] = {1: by_schedule[0], 0: at_order_0[0]}
-    psnr_of_order = {order: [row.psnr_db for row in rows] for order, rows in rows_of_order.items()}
-    profile = orders[choose_order(psnr_of_order)]
-    left = iter(by_moving)
-    measured = [next(left) if moves else by_schedule for moves in moving]
-    compared = [
-        ComparedProxy(proxy, tuple(map(verification_of, tried_at, rows)))
-        for proxy, rows in zip(proxies, measured, strict=True)
-    ]
-    costs = {row.proxy: row.cost for row in ranking.rows}
-    psnrs = [[fmean(row.psnr_db for row in of_prompt) for of_prompt in zip(*rows, strict=True)] for rows in measured]
-    proxy = proxies[choose_compared_proxy(psnrs, [costs[name] for name in proxies])]
-    if proxy != profile.recipe.proxy:
-        profile = with_proxy(pipe, profile, recordings, proxy)
-    compared.sort(key=lambda of_proxy: of_proxy.proxy != proxy)
-    return add_compared_proxies(profile, compared), psnr_of_order
-
-
 def _size_of(settings: GenerationSettings) -> str:
     return f"{settings.width}x{settings.height} pixels and {settings.num_frames or 1} frames"
-
-
-def _nearest(wanted: float, planned: Sequence[float]) -> float:
-    return min(planned, key=lambda speedup: abs(speedup - wanted))
 
 
 def _check_speedups(speedups: Sequence[float], steps: int | None) -> None:

@@ -52,11 +52,11 @@ def _call_times(modules: Sequence[nn.Module], device: torch.device) -> Iterator[
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds of a plain step and its parts; its joules and the peak memory in bytes, None where unknown."""
+    """Seconds of a step and its parts; its joules and the peak memory in bytes, None where unknown."""
 
     seconds: Seconds
-    joules: float | None
-    bytes: int | None
+    joules: float | None = None
+    bytes: int | None = None
 
 
 def time_steps(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> StepTimes:

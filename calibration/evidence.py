@@ -4,7 +4,7 @@ A paired lead is the mean over prompts of the difference of two PSNRs, in dB.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean, median
 
@@ -12,51 +12,14 @@ import numpy as np
 
 from galaxydit.calibration.bootstrap import draws_of, interval
 from galaxydit.calibration.costs import predicted_speedup
-from galaxydit.calibration.schedule_error import Order
-from galaxydit.calibration.verify import VerifiedPrompt, timings_of
+from galaxydit.calibration.verify import Tried, timings_of
 from galaxydit.pipelines.disturbance import Timed, disturbance
-from galaxydit.profiles.evidence import ComparedProxy, Seconds, Verification
+from galaxydit.profiles.evidence import Seconds, Verification
 from galaxydit.profiles.schema import Profile
 from galaxydit.request import PROXY, SCHEDULE
 
-PSNR_MARGIN = 0.5  # dB, by which a cheaper proxy may be worse than the best proxy
 
-
-def choose_order(psnrs: Mapping[Order, Sequence[float]]) -> Order:
-    """Order 0 only if the one-sided 95 % interval of its paired lead lies above 0, because the runtime falls back to it
-    where it measures that extrapolation is worse.
-    """
-    return 0 if lead_of([zero - first for zero, first in zip(psnrs[0], psnrs[1], strict=True)]) > 0 else 1
-
-
-def choose_compared_proxy(psnrs: Sequence[Sequence[float]], costs: Sequence[float]) -> int:
-    """Index of the cheapest proxy whose paired lead over the best mean PSNR has an interval from -0.5 dB or above.
-
-    `psnrs`, `(proxies, prompts)`, are in dB; among equally cheap proxies the best mean counts.
-    """
-    means = list(map(fmean, psnrs))
-    best = means.index(max(means))
-
-    def is_not_worse(index: int) -> bool:
-        leads = [own - of_best for own, of_best in zip(psnrs[index], psnrs[best], strict=True)]
-        return index == best or lead_of(leads) >= -PSNR_MARGIN
-
-    return min(filter(is_not_worse, range(len(psnrs))), key=lambda index: (costs[index], -means[index]))
-
-
-def add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) -> Profile:
-    """`profile` with the measurements of each compared proxy as evidence and reason; the chosen proxy is first."""
-    first, others = compared[0], compared[1:]
-    text = ", ".join(f"{row.proxy} {' / '.join(f'{at.psnr_db:.1f}' for at in row.measured)} dB" for row in compared)
-    speedups = " / ".join(f"{at.speedup:g}x" for at in first.measured)
-    where = f"{speedups} on {first.measured[0].prompts} sample prompts"
-    reason = f"{profile.evidence.reason}; generated videos at {where}: {text}" if others else profile.evidence.reason
-    counted = 100 * profile.recipe.deviation_weight
-    reason += f"; {counted:.0f} % of a sample's deviation from the mean distance of {first.proxy} counts"
-    return replace(profile, evidence=replace(profile.evidence, reason=reason, compared_proxies=tuple(compared)))
-
-
-def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[VerifiedPrompt]) -> Profile:
+def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[Tried]) -> Profile:
     """`profile` with the measurements at each requested speedup and the better policy of each target.
 
     "proxy" is better where the one-sided 95 % interval of its paired lead lies above 0; otherwise the schedule is
@@ -70,8 +33,7 @@ def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[Veri
         at_speedup = [row for row in verified if row.speedup == asked.speedup]
         rows = {word: [row for row in at_speedup if row.policy == word] for word in (SCHEDULE, PROXY)}
         if rows[SCHEDULE]:
-            ratios = [row.plain_seconds / row.denoise_seconds for row in rows[SCHEDULE]]
-            measured.append(round(median(ratios), 4))
+            measured.append(round(median(plain / fast for plain, fast in (row.seconds for row in rows[SCHEDULE])), 4))
         schedule.append(verification_of(asked.speedup, rows[SCHEDULE], asked.expected_error))
         if rows[PROXY]:
             proxy.append(verification_of(asked.speedup, rows[PROXY]))
@@ -97,9 +59,7 @@ def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[Veri
     return replace(profile, recipe=replace(profile.recipe, targets=targets), evidence=evidence)
 
 
-def verification_of(
-    speedup: float, rows: Sequence[VerifiedPrompt], expected_error: float | None = None
-) -> Verification:
+def verification_of(speedup: float, rows: Sequence[Tried], expected_error: float | None = None) -> Verification:
     """The verification at a speedup from the rows of one policy, one for each prompt; without rows, empty."""
     if not rows:
         return Verification(speedup, expected_error)

@@ -6,7 +6,6 @@ A draft is a profile that is tried, with the policy and the speedups to try.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ from galaxydit.calibration.full_precision import in_float32, is_rounded, rounds
 from galaxydit.calibration.generation_observer import observed, record_sample
 from galaxydit.calibration.perturbation import INTERVALS, Perturbation, perturb
 from galaxydit.calibration.recording import Recording, estimated_rounding, rounding_between
-from galaxydit.calibration.redundancy import Redundancy, measure_redundancy
+from galaxydit.calibration.redundancy import measure_redundancy
 from galaxydit.calibration.thresholds import planned_steps
-from galaxydit.calibration.verify import VerifiedPrompt, verify_target
+from galaxydit.calibration.verify import Tried, try_profile
 from galaxydit.pipelines.conditions import device_name, package_versions
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.inputs import hash_files, verify_files
@@ -102,11 +101,6 @@ class CalibrationMaker(Maker):
             self._keep("plain", generate(self.pipe, prompt, settings, seed, decode=self.videos is not None))
         return asdict(observer.recording(prompt, seed))
 
-    def _plain(self, prompt: str, settings: GenerationSettings, seed: int) -> GeneratedVideo:
-        plain = generate(self.pipe, prompt, settings, seed)
-        self._keep("plain", plain)
-        return plain
-
     def _keep(self, name: str, video: GeneratedVideo) -> None:
         if self.videos is not None:
             fps, path = video.settings.fps, self.videos / f"seed-{video.seed}-{name}.mp4"
@@ -116,36 +110,28 @@ class CalibrationMaker(Maker):
         """Seconds that reading each proxy adds to a reused step, divided by those of a full step."""
         return measure_proxy_costs(self.pipe, prompt, settings, seed, data["step_seconds"])
 
-    def _choice(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """For each draft of `data["tried"]` (profile, policy, speedups), a row for each of its speedups."""
-        plain, keep = self._plain(prompt, settings, seed), self._keep
-        verify = partial(verify_target, self.pipe, prompt=prompt, settings=settings, seed=seed, plain=plain, keep=keep)
-        drafts = [(parse_profile(draft), policy, speedups) for draft, policy, speedups in data["tried"]]
-        return [
-            [asdict(verify(draft, speedup, policy=policy)) for speedup in speedups]
-            for draft, policy, speedups in drafts
-        ]
+    def _videos(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
+        """For each draft of `data["tried"]` (profile, policy, speedups), a row for each of its speedups.
 
-    def _verification(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """A row for each verified speedup of a profile and policy, "proxy" first.
-
-        If "proxy" computed exactly the planned steps and ran no part of a block, its video counts for the schedule,
-        too.
+        If the policy "proxy" computed exactly the planned steps and ran no part of a block, its video also counts for
+        the schedule of the same profile, if that comes later.
         """
-        plain, profile, keep = self._plain(prompt, settings, seed), parse_profile(data["profile"]), self._keep
-        verify = partial(
-            verify_target, self.pipe, profile, prompt=prompt, settings=settings, seed=seed, plain=plain, keep=keep
-        )
-        rows = []
-        for speedup in [target.speedup for target in profile.evidence.verifications]:
-            if not data["both"]:
-                rows.append(verify(speedup=speedup))
-                continue
-            by_proxy = verify(speedup=speedup, policy=PROXY)
-            as_planned = tuple(by_proxy.full_steps) == planned_steps(profile, speedup)
-            shared = as_planned and profile.recipe.proxy_share == 0
-            rows += [by_proxy, replace(by_proxy, policy=SCHEDULE) if shared else verify(speedup=speedup)]
-        return [asdict(row) for row in rows]
+        plain = generate(self.pipe, prompt, settings, seed)
+        self._keep("plain", plain)
+        shared: dict[str, Any] = {"settings": settings, "seed": seed, "plain": plain, "keep": self._keep}
+        rows, by_proxy = [], dict[tuple[str, float], Tried]()
+        for draft, policy, speedups in data["tried"]:
+            profile, rows_of_draft = parse_profile(draft), []
+            for speedup in speedups:
+                row = by_proxy.get((profile.identity, speedup)) if policy == SCHEDULE else None
+                if row is None:
+                    row = try_profile(self.pipe, profile, speedup, prompt, policy=policy, **shared)
+                as_planned = policy == PROXY and row.full_steps == planned_steps(profile, speedup)
+                if as_planned and profile.recipe.proxy_share == 0:
+                    by_proxy[profile.identity, speedup] = replace(row, policy=SCHEDULE)
+                rows_of_draft.append(asdict(row))
+            rows.append(rows_of_draft)
+        return rows
 
     def _redundancy(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
         return asdict(measure_redundancy(self.pipe, prompt, settings, seed))
@@ -165,12 +151,6 @@ class Parts:
     seed: int
     progress: Callable[[str, int, int], None]
 
-    def timing(self, prompt: str, recorded: GenerationSettings) -> Mapping[str, Any]:
-        (timing,) = self._measure(
-            "timing", [self._unit("timing", "timing", prompt, self.seed, recorded=asdict(recorded))]
-        )
-        return dict(timing)
-
     def samples(
         self, prompts: Sequence[str], indices: Sequence[int], settings_for: Callable[[str], GenerationSettings]
     ) -> list[Sample]:
@@ -182,40 +162,31 @@ class Parts:
             units.append(self._unit(f"sample-{index:04d}", "sample", prompt, seed, **details))
         return [parse(Sample, part, "sample") for part in self._measure("recording", units)]
 
-    def check(self, prompt: str) -> Recording:
-        """The recording of a plain generation with the prompt and the seed of the first sample."""
-        (part,) = self._measure("checking", [self._unit("check", "check", prompt, self.seed)])
-        return parse(Recording, part, "recording")
+    def one(self, part: str, stage: str, prompt: str, **details: Any) -> Any:
+        """The one part of this kind, with the prompt and the seed of the first sample."""
+        return self._measure(stage, [self._unit(part, part, prompt, self.seed, **details)])[0]
 
-    def costs(self, prompt: str, step_seconds: float) -> Mapping[str, float]:
-        """The measured cost of each proxy."""
-        unit = self._unit("costs", "costs", prompt, self.seed, step_seconds=step_seconds)
-        (costs,) = self._measure("timing", [unit])
-        return dict(costs)
+    def drafts(self, tried: Sequence[Draft], prompts: Sequence[str]) -> list[list[list[Tried]]]:
+        """Trials of the drafts in videos of the prompts that choose: by draft, then by its speedups, then by prompt."""
+        return self._tried("choice", "choosing", CHOICE_SEED, tried, prompts)
 
-    def drafts(self, tried: Sequence[Draft], prompts: Sequence[str]) -> list[list[list[VerifiedPrompt]]]:
-        """Measurements of the drafts in videos of the prompts: by draft, then by its speedups, then by prompt."""
+    def verifications(self, profile: Profile, prompts: Sequence[str], both: bool) -> tuple[Tried, ...]:
+        """Trials of the schedule and, with `both`, of the policy "proxy" at each speedup on each held-out prompt."""
+        speedups = [row.speedup for row in profile.evidence.verifications]
+        tried = [(profile, policy, speedups) for policy in ((PROXY, SCHEDULE) if both else (SCHEDULE,))]
+        by_draft = self._tried("verification", "verifying", VERIFICATION_SEED, tried, prompts)
+        return tuple(row for by_speedup in by_draft for rows in by_speedup for row in rows)
+
+    def _tried(
+        self, name: str, stage: str, offset: int, tried: Sequence[Draft], prompts: Sequence[str]
+    ) -> list[list[list[Tried]]]:
         data = [(profile.to_dict(), policy, list(speedups)) for profile, policy, speedups in tried]
-        by_prompt = self._measure("choosing", self._units("choice", prompts, CHOICE_SEED, tried=data))
-        return [
-            [[VerifiedPrompt(**row) for row in rows] for rows in zip(*of_prompts, strict=True)]
-            for of_prompts in zip(*by_prompt, strict=True)
-        ]
-
-    def verifications(self, profile: Profile, prompts: Sequence[str], both: bool) -> tuple[VerifiedPrompt, ...]:
-        """Measurements of the schedule and, with `both`, of "proxy": by prompt, then speedup, then "proxy" first."""
-        units = self._units("verification", prompts, VERIFICATION_SEED, profile=profile.to_dict(), both=both)
-        return tuple(VerifiedPrompt(**row) for rows in self._measure("verifying", units) for row in rows)
-
-    def redundancy(self, prompt: str) -> Redundancy:
-        (measured,) = self._measure("analysing", [self._unit("redundancy", "redundancy", prompt, self.seed)])
-        return parse(Redundancy, measured, "redundancy")
-
-    def _units(self, part: str, prompts: Sequence[str], offset: int, **details: Any) -> list[Unit]:
-        return [
-            self._unit(f"{part}-{index:04d}", part, prompt, self.seed + offset + index, **details)
+        units = [
+            self._unit(f"{name}-{index:04d}", "videos", prompt, self.seed + offset + index, tried=data)
             for index, prompt in enumerate(prompts)
         ]
+        by_prompt = parse(list[list[list[Tried]]], self._measure(stage, units), name)
+        return [[list(rows) for rows in zip(*of_prompts, strict=True)] for of_prompts in zip(*by_prompt, strict=True)]
 
     def _unit(self, name: str, part: str, prompt: str, seed: int, **details: Any) -> Unit:
         """The unit of a part, with the hashes of the files that its prompt names."""

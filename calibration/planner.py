@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from diffusers import DiffusionPipeline
 
-from galaxydit.calibration.build_profile import WARMUP, build_profile, shares_of_blocks
+from galaxydit.calibration.build_profile import build_profile, shares_of_blocks
 from galaxydit.calibration.full_precision import is_rounded
 from galaxydit.calibration.parts import Sample
 from galaxydit.calibration.perturbation import propagation_of
 from galaxydit.calibration.rank import Ranking, rank_proxies
 from galaxydit.calibration.recording import Array, Recording, estimated_rounding, ratios_of_distances
 from galaxydit.calibration.schedule_error import Order, ScheduleError
-from galaxydit.calibration.search import FullSteps, balanced, best_schedules
+from galaxydit.calibration.search import FullSteps, planned_schedules
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.budget import full_step_count
 from galaxydit.profiles.conditions import dtype_of
@@ -119,16 +119,15 @@ class Planner:
         order: Order = 1 if corrects else 0
         counts = sorted({full_step_count(planned[0].steps, speedup) for speedup in self.speedups})
 
-        def schedules_of(recordings: Sequence[Recording], growth: ErrorPropagation) -> dict[int, FullSteps]:
-            model = balanced(ScheduleError(recordings, corrects), growth, counts, warmup=WARMUP, order=order)
-            found = best_schedules(model, max(counts), growth, warmup=WARMUP, order=order)
-            return {count: found[count][0] for count in counts if count in found}
-
-        model, growth_then = ScheduleError(measured, corrects), growth_of_measured
-        tried, best = schedules_of(planned, growth), schedules_of(measured, growth_then)
+        tried, best = (
+            planned_schedules(recordings, then, counts, corrects=corrects, order=order)
+            for recordings, then in ((planned, growth), (measured, growth_of_measured))
+        )
+        model, then = ScheduleError(measured, corrects), growth_of_measured
         return max(
-            _decibels(model, tried[count], growth_then, order) - _decibels(model, best[count], growth_then, order)
-            for count in best.keys() & tried.keys()
+            _decibels(model, tried[count], then, order) - _decibels(model, best[count], then, order)
+            for count in counts
+            if count in best and count in tried
         )
 
 

@@ -7,8 +7,8 @@ from galaxydit.pipelines.disturbance import marked
 from galaxydit.profiles.evidence import Verification
 from galaxydit.profiles.schema import Profile
 
-Table = list[dict[str, str]]
-"""Rows of cells by heading; the first cell names the row."""
+Rows = list[dict[str, str]]
+"""Cells by heading, for `pipelines.table.Table.of`; the first cell names the row."""
 PAGE_ONLY = (
     "seconds, predicted",
     "order 0 after 20 %",
@@ -16,7 +16,7 @@ PAGE_ONLY = (
 )  # headings for which a terminal has no room
 
 
-def target_table(profile: Profile) -> Table:
+def target_table(profile: Profile) -> Rows:
     """One row for each requested speedup: blocks and PSNR of both policies, the better policy, and seconds."""
     seconds, evidence = profile.evidence.seconds, profile.evidence
     predicted, measured = (seconds.predicted_speedup, seconds.measured_speedup) if seconds else ((), ())
@@ -39,7 +39,7 @@ def target_table(profile: Profile) -> Table:
     return rows
 
 
-def compared_table(profile: Profile) -> Table:
+def compared_table(profile: Profile) -> Rows:
     """One row for each proxy that was compared by videos, the chosen one first."""
     rows = {row.proxy: row for row in profile.evidence.ranking}
     return [
@@ -53,7 +53,7 @@ def compared_table(profile: Profile) -> Table:
     ]
 
 
-def ranking_table(profile: Profile) -> Table:
+def ranking_table(profile: Profile) -> Rows:
     """One row for each proxy: correlations with 95 % intervals, and the cost of reading it."""
     return [
         {
@@ -69,7 +69,7 @@ def ranking_table(profile: Profile) -> Table:
     ]
 
 
-def redundancy_table(redundancy: Redundancy) -> Table:
+def redundancy_table(redundancy: Redundancy) -> Rows:
     """One row for each part of a block and branch: mean change, and shares of changes below each of LIMITS."""
     return [
         {
@@ -82,7 +82,7 @@ def redundancy_table(redundancy: Redundancy) -> Table:
     ]
 
 
-def settings_table(profile: Profile) -> Table:
+def settings_table(profile: Profile) -> Rows:
     conditions, model, propagation = profile.conditions, profile.model, profile.evidence.propagation
     names = ("scheduler", "steps", "flow_shift", "guidance_scale", "latent_shape", "dtype", "device", "samples", "seed")
     levels = zip(propagation.sensitivities, propagation.sigmas, strict=True)

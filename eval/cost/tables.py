@@ -1,4 +1,4 @@
-"""The tables of eval/README.md and eval/results/README.md: `python -m galaxydit.eval.cost.tables` prints them."""
+"""The tables of eval/README.md and eval/results/costs/table.md: `python -m galaxydit.eval.cost.tables` prints them."""
 
 import logging
 import math
@@ -34,12 +34,12 @@ def cost_table() -> str:
     return Table(headings, rows, 3).markdown()
 
 
-def measured_table(*, published: bool) -> str:
-    """Markdown of measured and predicted seconds and kJ, means over groups of `PUBLISHED` rows, or all others."""
+def measured_table() -> str:
+    """Markdown of measured and predicted seconds and kJ, means over groups of rows, `PUBLISHED` ones first."""
     headings = ("model", "measured", "fit", "GPU", "GPUs", "rows", "s", "s predicted", "kJ", "kJ predicted")
     groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in read_measurements():
-        if row.part != "layer" and (row.name == PUBLISHED) == published:
+    for row in sorted(read_measurements(), key=lambda row: row.name != PUBLISHED):
+        if row.part != "layer":
             groups.setdefault((row.name, *row.group), []).append(row)
     cells = []
     for rows in groups.values():
@@ -62,5 +62,5 @@ def _interval(interval: Interval, unit: float) -> str:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s\n", stream=sys.stdout)
-    for text in (cost_table(), measured_table(published=True), measured_table(published=False)):
+    for text in (cost_table(), measured_table()):
         logging.getLogger(__name__).info("%s", text)

@@ -7,13 +7,21 @@ import pytest
 
 import galaxydit
 from galaxydit.calibration.budget import DEFAULT, FULL, H100_CALLS, Budget, Costs, forecast, read_budget, within
+from galaxydit.calibration.costs import StepTimes
 from galaxydit.commands.calibrate import calibrate
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.profiles.evidence import Seconds
 
 SPEEDUPS = (2.0, 3.0, 4.0)
+
+
+def step(seconds: float, joules: float | None = None, bytes: int | None = None) -> StepTimes:
+    return StepTimes(Seconds(seconds, 0.0, 0.0, 0.0, (), ()), joules, bytes)
+
+
 CALLS_14B, CALLS_1_3B = ([2 * call for call in calls] for calls in H100_CALLS.values())  # two calls a step
-WAN_14B = Costs(50, *CALLS_14B, joules=17000.0, small_joules=200.0, bytes=29_500_000_000)
-WAN_1_3B = Costs(50, *CALLS_1_3B)
+WAN_14B = Costs(50, step(CALLS_14B[0], 17000.0), step(CALLS_14B[1], 200.0, 29_500_000_000))
+WAN_1_3B = Costs(50, *map(step, CALLS_1_3B))
 
 
 def test_the_default_costs_less_than_two_videos_of_the_14b_and_four_of_the_1_3b() -> None:

@@ -21,7 +21,8 @@ from galaxydit.profiles.schema import Profile
 def planned(recordings: list[Recording]) -> Callable[[float], tuple[Target, ...]]:
     """The target for a speedup, if there is one."""
     model = ScheduleError(recordings)
-    schedules = best_schedules(model, len(model.sigmas), ErrorPropagation())
+    found = best_schedules(model, len(model.sigmas), ErrorPropagation())
+    schedules = {count: full for count, (full, _) in found.items()}
     return lambda speedup: plan_targets(schedules, model.sigmas, [speedup], warmup=0.0)
 
 

@@ -12,12 +12,13 @@ from subprocess import PIPE
 import pytest
 import torch
 from diffusers import WanPipeline
+from trials import tried
 
 import galaxydit
 from galaxydit.calibration import parts as calibration_parts
 from galaxydit.calibration.budget import FULL, Budget
 from galaxydit.calibration.calibration import Calibration, calibrate
-from galaxydit.calibration.verify import VerifiedPrompt
+from galaxydit.calibration.verify import Tried
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
@@ -26,6 +27,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.registry import load_profile
 from galaxydit.profiles.schema import Profile
 from galaxydit.proxies import PROXIES
+from galaxydit.validation import parse
 
 SCRIPT = """
     import os
@@ -87,26 +89,25 @@ def test_a_video_is_verified_once_where_both_policies_compute_the_same_steps(
     settings: GenerationSettings,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked, measure = [], calibration_parts.verify_target
+    asked, measure = [], calibration_parts.try_profile
 
-    def counted(*args: object, **kwargs: object) -> VerifiedPrompt:
+    def counted(*args: object, **kwargs: object) -> Tried:
         asked.append(kwargs)
         return measure(*args, **kwargs)
 
     profile = with_distances(calibration.profile, weight)
-    monkeypatch.setattr(calibration_parts, "verify_target", counted)
+    monkeypatch.setattr(calibration_parts, "try_profile", counted)
     maker = calibration_parts.CalibrationMaker(lambda: tiny_wan_pipeline)
     maker.prepare(Rank())
-    data = {"part": "verification", "prompt": "a cyan ball", "seed": 3, "settings": asdict(settings)}
-    rows = maker.make(Unit("verification", {**data, "profile": profile.to_dict(), "both": True})).result
+    tried = [(profile.to_dict(), policy, (1.5, 2.0)) for policy in ("proxy", "schedule")]
+    data = {"part": "videos", "prompt": "a cyan ball", "seed": 3, "settings": asdict(settings), "tried": tried}
+    by_draft = parse(list[list[Tried]], maker.make(Unit("verification", data)).result)
     assert len(asked) == generated
     plain = generate(tiny_wan_pipeline, "a cyan ball", settings, 3)
-    for row in rows:  # as if each had been generated
-        alone = measure(
-            tiny_wan_pipeline, profile, row["speedup"], "a cyan ball", settings, 3, plain, policy=row["policy"]
-        )
-        assert (row["psnr_db"], row["full_steps"]) == (alone.psnr_db, alone.full_steps)
-        assert row["compute_fraction"] == alone.compute_fraction
+    for row in (row for rows in by_draft for row in rows):  # as if each had been generated
+        alone = measure(tiny_wan_pipeline, profile, row.speedup, "a cyan ball", settings, 3, plain, policy=row.policy)
+        assert (row.psnr_db, row.full_steps) == (alone.psnr_db, alone.full_steps)
+        assert row.compute_fraction == alone.compute_fraction
 
 
 def with_distances(profile: Profile, weight: float) -> Profile:
@@ -259,11 +260,11 @@ def test_the_order_with_the_better_videos_is_chosen(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def verified(pipe: WanPipeline, profile: Profile, speedup: float, prompt: str, **_: object) -> VerifiedPrompt:
+    def verified(pipe: WanPipeline, profile: Profile, speedup: float, prompt: str, **_: object) -> Tried:
         psnr = 30.0 if profile.recipe.order == better else 29.0
-        return VerifiedPrompt("schedule", speedup, prompt, 0, 0.5, psnr, 1.0, 2.0)
+        return tried("schedule", speedup, prompt, 0, 0.5, psnr)
 
-    monkeypatch.setattr("galaxydit.calibration.parts.verify_target", verified)
+    monkeypatch.setattr("galaxydit.calibration.parts.try_profile", verified)
     options = {"settings": settings, "speedups": (1.5, 2.0)}
     found = calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, budget=Budget((2, 2), True, 8, 1), **options)
     assert found.profile.recipe.order == better
@@ -284,12 +285,12 @@ def test_proxies_that_move_no_step_share_the_videos_of_the_schedule(
 ) -> None:
     asked = []
 
-    def verified(pipe: WanPipeline, profile: Profile, speedup: float, prompt: str, **kwargs: object) -> VerifiedPrompt:
+    def verified(pipe: WanPipeline, profile: Profile, speedup: float, prompt: str, **kwargs: object) -> Tried:
         asked.append(prompt)
-        return VerifiedPrompt("schedule", speedup, prompt, 0, 0.5, 30.0 + speedup, 1.0, 2.0)
+        return tried("schedule", speedup, prompt, 0, 0.5, 30.0 + speedup)
 
-    monkeypatch.setattr(calibration_parts, "verify_target", verified)
-    monkeypatch.setattr("galaxydit.calibration.calibration.follows_schedule", lambda *_: follows)
+    monkeypatch.setattr(calibration_parts, "try_profile", verified)
+    monkeypatch.setattr("galaxydit.calibration.choose.follows_schedule", lambda *_: follows)
     options = {"settings": settings, "speedups": (2.0, 3.0)}
     made = calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, budget=Budget((2, 2), True, 8, 1), **options)
     assert asked.count(prompts[0]) == generated

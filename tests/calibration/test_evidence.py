@@ -1,20 +1,19 @@
 from dataclasses import replace
 
 import pytest
+from trials import tried
 
-from galaxydit.calibration.evidence import add_measurements, choose_compared_proxy, choose_order
-from galaxydit.calibration.verify import VerifiedPrompt
+from galaxydit.calibration.choose import choose_compared_proxy, choose_order
+from galaxydit.calibration.evidence import add_measurements
+from galaxydit.calibration.verify import Tried
 from galaxydit.profiles.evidence import Seconds
 from galaxydit.profiles.schema import Profile
 
 SECONDS = Seconds(1.0, 0.1, 0.1, 0.0, (), ())
 
 
-def rows(policy: str, speedup: float, psnrs: list[float]) -> list[VerifiedPrompt]:
-    return [
-        VerifiedPrompt(policy, speedup, f"prompt {index}", index, 1 / speedup, psnr, 1.0, 2.0)
-        for index, psnr in enumerate(psnrs)
-    ]
+def rows(policy: str, speedup: float, psnrs: list[float]) -> list[Tried]:
+    return [tried(policy, speedup, f"prompt {index}", index, 1 / speedup, psnr) for index, psnr in enumerate(psnrs)]
 
 
 def test_the_cheapest_proxy_that_is_not_worse_than_the_best_is_used() -> None:

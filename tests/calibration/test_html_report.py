@@ -2,12 +2,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from trials import tried
 
 from galaxydit.calibration import plots
 from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.html_report import write_report
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.profiles.schema import Profile
 
 README = Path(plots.__file__).parent / "README.md"
@@ -18,7 +18,7 @@ def test_the_page_is_self_contained_and_prompts_are_escaped(
     drafted: Profile, recordings: list[Recording], tmp_path: Path
 ) -> None:
     asked = drafted.evidence.verifications
-    verified = tuple(VerifiedPrompt("schedule", v.speedup, NASTY, 1, 1 / v.speedup, 30.0, 1.0, 2.0) for v in asked)
+    verified = tuple(tried("schedule", v.speedup, NASTY, 1, 1 / v.speedup, 30.0) for v in asked)
     means = [replace(v, compute_fraction=1 / v.speedup, psnr_db=30.0) for v in asked]
     means[0] = replace(means[0], compute_fraction=0.9 / means[0].speedup)
     profile = replace(drafted, evidence=replace(drafted.evidence, verifications=tuple(means)))

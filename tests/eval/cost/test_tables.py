@@ -1,7 +1,6 @@
-"""The tables of the README are those that the command prints."""
+"""The tables of costs are those that the command prints."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,10 @@ EVAL = Path(__file__).parents[3] / "eval"
     ("table", "page"),
     [
         (cost_table, "README.md"),
-        (partial(measured_table, published=True), "README.md"),
-        (partial(measured_table, published=False), "results/README.md"),
+        (measured_table, "results/costs/table.md"),
     ],
 )
-def test_the_readme_has_the_table_that_the_command_prints(table: Callable[[], str], page: str) -> None:
+def test_the_page_has_the_table_that_the_command_prints(table: Callable[[], str], page: str) -> None:
     assert table() in (EVAL / page).read_text(encoding="utf-8")
 
 
