@@ -24,7 +24,7 @@ class Budget:
 
     Attributes:
         samples: fewest and most recordings; between them, recording ends when the schedules stop moving.
-        check: generate one plain video, and compare its change over the steps with that of a small recording.
+        check: generate a plain video that checks them.
         choice: prompts whose videos choose order and proxy; 0 takes order 1 and the proxy that ranks best.
         verified: held-out prompts whose videos verify each speedup.
     """

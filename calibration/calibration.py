@@ -92,32 +92,27 @@ def calibrate(
     """Measure a profile of `pipe` from small recordings in float32; with a larger budget, verify it by videos.
 
     Args:
-        pipe: a video pipeline, not accelerated. If it has two transformers (Wan2.2 A14B), the number of full steps of a
-            target is for both together.
-        prompts: texts, or JSON objects that also name images and videos (`galaxydit.pipelines.inputs`), such as
-            '{"prompt": "a cat walks", "image": "cat.png"}'; by default 16 texts that come with the plugin. The last 8,
-            or the second half of fewer than 16, are held out for verification; samples cycle through the others.
-        resume_dir: folder of the finished parts. Started again with the same arguments, an interrupted calibration
-            continues from there and gives the same profile; with a larger budget, it keeps what it has.
+        pipe: a video pipeline, not accelerated. Two transformers (Wan2.2 A14B) share each target's full steps.
+        prompts: texts, or JSON objects that also name images and videos (`galaxydit.pipelines.inputs`); by default 16
+            of the plugin. The last 8, or the second half of fewer than 16, are held out; samples cycle the others.
+        resume_dir: folder of the finished parts, from which an interrupted or a larger calibration continues.
         budget: the stages; or their limit in plain videos of full size, or in hours as a text such as "2h".
         settings: of the videos that the profile is for; by default what the authors of the model recommend.
         seed: sample i starts from the noise of seed + i.
         speedups: block evaluations without the plugin divided by those with it, each from 1 to 100.
-        proxy_costs: for each proxy, seconds that reading it adds to a reused step divided by those of a full step; by
-            default the share of blocks that it runs, with `Budget.choice` measured.
+        proxy_costs: seconds that reading a proxy adds to a reused step / those of a full step; by default the share
+            of blocks that it runs, with `Budget.choice` measured.
         full_size: record at the size of the videos.
         recorded: a file of `--record`; its video takes the place of the plain video that checks the recordings.
         save_videos: folder in which the videos of full size are kept; by default none are.
         analyze: also measure how similar the outputs of each block are to those at the step before.
         on_profile: called with each profile, the first one after the first recording.
-        say: called with sentences on cost and findings.
-        progress: called with the stage, the number of its finished parts and the number of all its parts.
-        executor: runs the workers that measure the parts; by default in this process, on `pipe`.
-        load: called by each worker of `executor`, returns the same pipeline there; by default returns `pipe`.
+        say, progress: called with sentences, and with a stage and the numbers of its finished and of all its parts.
+        executor, load: where parts are measured, and the function that returns the pipeline there.
 
     Raises:
-        GalaxyDiTError: too few prompts or steps, a speedup out of reach, none that can be planned, an unsupported
-            pipeline, or a pipeline that leaves out the first steps (video to video, strength below 1).
+        GalaxyDiTError: for prompts, steps or speedups that cannot serve, and for an unsupported pipeline, also one that
+            leaves out the first steps (video to video, strength below 1).
     """
     _check_runs_all_steps(pipe)
     settings = settings or recommended_settings(pipe)

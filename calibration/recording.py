@@ -25,15 +25,11 @@ class Recording:
     Attributes:
         sigmas: noise level of each step, falling, `(steps,)`.
         scheduler_response: linear response of the final latent to each y[i], `(steps,)`.
-        guidance_scale: as used by the pipeline; 1 without guidance.
-        latent_shape: of the transformer's input, without the batch.
-        distances: by proxy, its distance to the step before in the conditional branch, `(steps,)`; 0 for the first step
-            of a transformer.
+        distances: by proxy, its distance to the step before, `(steps,)`; 0 for the first step of a transformer.
         guided_norms: root mean square of y[i], `(steps,)`.
-        guided_products: products of the differences y[i + 1] - y[i] and y[j + 1] - y[j], averaged over the elements of
-            the tensors, `(steps - 1, steps - 1)`. They determine the error of every linear prediction of y[i] whose
-            coefficients sum to 1, so no tensor is kept.
-        switch: first step of the second transformer, which cannot reuse steps of the first; 0 for a single transformer.
+        guided_products: mean products of y[i + 1] - y[i] and y[j + 1] - y[j], `(steps - 1, steps - 1)`. They determine
+            the error of every linear prediction whose coefficients sum to 1, so no tensor is kept.
+        switch: first step of the second transformer; 0 for a single transformer.
         rounding: rms error that the model's own dtype adds to y[i], divided by the rms of y[i].
     """
 

@@ -10,7 +10,7 @@ from galaxydit.calibration.prompt_files import PROMPTS, split_prompts
 from galaxydit.commands import options
 from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts
 from galaxydit.commands.checks import check_output_file, check_output_folder, check_prompt_inputs
-from galaxydit.commands.console import messages, resumable, say, show, show_json, working
+from galaxydit.commands.console import messages, resumable, say, show, show_json
 from galaxydit.pipelines.table import Table
 
 LARGEST_SEED = 2**63  # leaves room for the seeds of all samples, which are counted from this one
@@ -73,14 +73,14 @@ def calibrate(
     texts = inputs.added_to(calibration_prompts(own, source.model, "--prompts"))
     check_prompt_inputs(texts)
     split_prompts(texts, sizes.steps, verifies=spent == FULL)
-    with working(f"loading {source.model}"):
-        from galaxydit.calibration.calibration import KIND
-        from galaxydit.calibration.calibration import calibrate as run_calibration
-        from galaxydit.calibration.tables import compared_table, ranking_table, target_table
-        from galaxydit.pipelines.runs import LiveProgress, Store
+    say(f"loading {source.model}")
+    from galaxydit.calibration.calibration import KIND
+    from galaxydit.calibration.calibration import calibrate as run_calibration
+    from galaxydit.calibration.tables import compared_table, ranking_table, target_table
+    from galaxydit.pipelines.runs import LiveProgress, Store
 
-        Store(folder).create(KIND, {})
-        pipe, load = cluster.load(source)
+    Store(folder).create(KIND, {})
+    pipe, load = cluster.load(source)
     progress = LiveProgress(messages())
     with resumable(progress.how_far), progress, cluster.executor() as executor:
         calibration = run_calibration(

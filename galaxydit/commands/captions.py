@@ -20,11 +20,10 @@ Prompts = Annotated[str, typer.Option(help="A file, one prompt a line; for wan-t
 
 
 def calibration_prompts(given: Path | None, model: str, option: str) -> tuple[str, ...]:
-    """The prompts of the text file `given`; if it is None, the embedded model's captions for calibration and tuning.
+    """The prompts of a file; without one, the embedded model's captions for calibration and tuning, which nothing
+    scores.
 
-    No comparison scores these captions. `model` is the name of the model, `option` the command line option that errors
-    name. Raises typer.BadParameter if `given` is None and `model` is not the embedded model, GalaxyDiTError for a file
-    that cannot be read.
+    Raises an error that names `option` for a file that cannot be read, and without one for another model.
     """
     if given is None and model != WITH_CAPTIONS:
         raise typer.BadParameter("is needed for this model: pass a text file, one prompt a line", param_hint=option)
@@ -32,11 +31,7 @@ def calibration_prompts(given: Path | None, model: str, option: str) -> tuple[st
 
 
 def read_or_draw_prompts(given: str, model: str, reserved: tuple[str, ...]) -> tuple[str, ...]:
-    """The prompts of the text file `given`; for the embedded model, a number `given` draws that many unseen captions.
-
-    The captions are none of `reserved`. Raises GalaxyDiTError for a number that is too large and for a file that cannot
-    be read.
-    """
+    """The prompts of a file or, for the embedded model, a number of unseen captions, none of them `reserved`."""
     if model != WITH_CAPTIONS or not given.isdecimal():
         return _read(Path(given), "--prompts", model)
     if not 0 < int(given) <= MOST_CAPTIONS:

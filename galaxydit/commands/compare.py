@@ -1,10 +1,4 @@
-"""`galaxydit compare`: methods on the same prompts, seeds and machine.
-
-A method is a way to generate a video faster: the plugin, another project's cache, a control such as fewer steps, or an
-ablation. A setting is one choice of a method's parameters. Of the groups of options, `source` says which model is
-loaded, `sizes` how its videos are denoised and their shape, and `cluster` whether the generations run in this process
-or on Ray.
-"""
+"""`galaxydit compare`: methods on the same prompts, seeds and machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +10,7 @@ from rich.text import Text
 from galaxydit.commands import options
 from galaxydit.commands.captions import Prompts, calibration_prompts, read_or_draw_prompts
 from galaxydit.commands.checks import check_output_folder, check_prompt_inputs
-from galaxydit.commands.console import messages, resumable, say, show, show_json, working
+from galaxydit.commands.console import messages, resumable, say, show, show_json
 from galaxydit.commands.jobs import job_keys
 from galaxydit.errors import refusal
 from galaxydit.eval.compare.plan import ComparisonPlan
@@ -68,22 +62,22 @@ def compare(
     reserved = calibration_prompts(calibration, source.model, "--calibration")
     plan = ComparisonPlan(read_or_draw_prompts(prompts, source.model, reserved), noise, reserved, wanted, tune_prompts)
     check_prompt_inputs([*plan.prompts, *plan.tuning_prompts])
-    with working("loading the methods"):
-        import diffusers
+    say("loading the methods")
+    import diffusers
 
-        from galaxydit.eval.compare.compare_job import CompareJob
-        from galaxydit.eval.compare.contender import contenders_of
-        from galaxydit.eval.compare.markdown import markdown
-        from galaxydit.eval.compare.pareto_plot import plot_pareto
-        from galaxydit.eval.compare.side_by_side import save_videos
-        from galaxydit.eval.jobs.job import EXAMPLE_STEPS
-        from galaxydit.eval.jobs.jobfile import job_of
-        from galaxydit.pipelines.runs import LiveProgress
-        from galaxydit.profiles.registry import load_profile
+    from galaxydit.eval.compare.compare_job import CompareJob
+    from galaxydit.eval.compare.contender import contenders_of
+    from galaxydit.eval.compare.markdown import markdown
+    from galaxydit.eval.compare.pareto_plot import plot_pareto
+    from galaxydit.eval.compare.side_by_side import save_videos
+    from galaxydit.eval.jobs.job import EXAMPLE_STEPS
+    from galaxydit.eval.jobs.jobfile import job_of
+    from galaxydit.pipelines.runs import LiveProgress
+    from galaxydit.profiles.registry import load_profile
 
-        for path in profile or ():
-            load_profile(path)  # raises for a damaged profile, before anything is generated
-        chosen = [load_method(name) for name in names]
+    for path in profile or ():
+        load_profile(path)  # raises for a damaged profile, before anything is generated
+    chosen = [load_method(name) for name in names]
 
     job = job_of(job_keys(source, sizes) | {"prompts": {"texts": list(plan.prompts)}}, Path())
     diffusers.logging.set_verbosity_error()  # some caches warn at every generation that they are experimental
@@ -108,11 +102,7 @@ def compare(
 
 
 def _cost(methods: "Sequence[Method]", plan: ComparisonPlan, steps: int) -> str:
-    """A sentence on how many generations of `steps` steps a comparison takes at most, roughly.
-
-    The estimate assumes that 40 % of the settings are tuned further after the first prompt, and that each method is
-    scored with one setting for each speedup and one more.
-    """
+    """A sentence on how many generations a comparison takes at most, if 40 % of the settings stay after one prompt."""
     candidates = sum(len(method.settings(steps)) for method in methods if method.tuned)
     tuning = round(candidates * (1 + 0.4 * (plan.tuned - 1)))
     scoring = len(methods) * (len(plan.speedups) + 1) * len(plan.prompts) * len(plan.seeds)

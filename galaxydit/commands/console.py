@@ -85,13 +85,6 @@ def amounts(
 
 
 @contextmanager
-def working(text: str) -> Iterator[Callable[[str], None]]:
-    """Say `text` and yield `say` for what follows: lines, because a live display would be torn by bars of downloads."""
-    say(text)
-    yield say
-
-
-@contextmanager
 def resumable(how_far: Callable[[], str]) -> Iterator[None]:
     """End at Ctrl-C and SIGTERM with exit code 130 or 143, saying `how_far` and that the same command resumes."""
     received = signal.SIGINT

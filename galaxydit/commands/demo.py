@@ -8,7 +8,7 @@ import typer
 
 from galaxydit.commands.captions import WITH_CAPTIONS, warn_of_unknown_words
 from galaxydit.commands.checks import check_output_folder, check_prompt_inputs
-from galaxydit.commands.console import amounts, say, show, show_json, working
+from galaxydit.commands.console import amounts, say, show, show_json
 from galaxydit.commands.options import AsJson, InputFiles, RequestOptions, Seed, Sizes, WanTinyByDefault
 from galaxydit.pipelines.table import Table
 
@@ -34,24 +34,24 @@ def demo(
     texts = inputs.added_to(_prompts(source.model, prompts, seed) if prompt is None else [prompt])
     check_prompt_inputs(texts)
     check_output_folder(out)
-    with working(f"loading {source.model}") as tell:
-        from galaxydit.energy import meter_of
-        from galaxydit.eval.demo import run_demo
+    say(f"loading {source.model}")
+    from galaxydit.energy import meter_of
+    from galaxydit.eval.demo import run_demo
 
-        pipe = source.load()
-        warn_of_unknown_words(source.model, [prompt or ""])
-        meter = meter_of(pipe._execution_device, cpu=True)
-        result = run_demo(
-            pipe,
-            texts,
-            sizes.settings_for(pipe),
-            seed,
-            out,
-            acceleration=vars(request),
-            on_progress=tell,
-            on_cost=lambda seconds, joules: say(f"takes about {amounts(seconds, gpus=0, joules=joules)}"),
-            cpu_counter=True,
-        )
+    pipe = source.load()
+    warn_of_unknown_words(source.model, [prompt or ""])
+    meter = meter_of(pipe._execution_device, cpu=True)
+    result = run_demo(
+        pipe,
+        texts,
+        sizes.settings_for(pipe),
+        seed,
+        out,
+        acceleration=vars(request),
+        on_progress=say,
+        on_cost=lambda seconds, joules: say(f"takes about {amounts(seconds, gpus=0, joules=joules)}"),
+        cpu_counter=True,
+    )
     if result.disturbance:
         say(f"other work disturbed this run, so its seconds are not shown: {result.disturbance}", "yellow")
     if as_json:

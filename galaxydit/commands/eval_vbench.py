@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from galaxydit.commands.console import download_bars, say, show, show_json, working
+from galaxydit.commands.console import download_bars, say, show, show_json
 from galaxydit.commands.options import AsJson, RayCommand, RayOptions, RunPath, grouped
 from galaxydit.eval.published.suite import Suite, SuiteName
 from galaxydit.eval.published.suites import SUITES
@@ -109,8 +109,8 @@ def setup(
     """Build the environment of a benchmark. It is apart from this one, of pinned packages."""
     from galaxydit.eval.vbench.environment import set_up
 
-    with working(f"setting up {folder}") as tell:
-        made, versions = set_up(folder, SUITES[suite], pip_arguments=shlex.split(pip), detectron2=detectron2, tell=tell)
+    say(f"setting up {folder}")
+    made, versions = set_up(folder, SUITES[suite], pip_arguments=shlex.split(pip), detectron2=detectron2, tell=say)
     show(f"{folder}: {SUITES[suite].package} {made.version}, {versions}")
 
 

@@ -1,10 +1,4 @@
-"""`galaxydit eval`: make the videos of a job, and show the status, report, tables and gates of the run.
-
-A job lists prompts, seeds and variants (ways to generate); a run is the folder of its results. A unit is one video of a
-job. A gate is a limit that the results have to keep. A unit is damaged if its record cannot be read, or if a file of it
-is gone or has another size (with `verify`, also another SHA-256) than the record says. The options `cluster` say
-whether videos are made in this process or on Ray.
-"""
+"""`galaxydit eval`: make the videos of a job, and show the status, report, tables and gates of the run."""
 
 from collections.abc import Callable, Iterator
 from importlib.resources import files

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from galaxydit.commands.console import show, show_json, working
+from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.options import AsJson
 from galaxydit.errors import refusal
 from galaxydit.unsupported import U_NET, UNSUPPORTED
@@ -19,8 +19,8 @@ def families(
     as_json: AsJson = False,
 ) -> None:
     """Show what the plugin offers to each family of transformers. Models not accepted follow, with the reason."""
-    with working("loading diffusers"):
-        accepted, refused = (_with(name, rows) for rows in (family_rows(), unsupported_rows()))
+    say("loading diffusers")
+    accepted, refused = (_with(name, rows) for rows in (family_rows(), unsupported_rows()))
     if not accepted and not refused:
         raise refusal("name", name, "part of the name of a family or a transformer", "leave it out to show all of them")
     if as_json:

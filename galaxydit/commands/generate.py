@@ -10,7 +10,7 @@ import typer
 from galaxydit.commands import options
 from galaxydit.commands.captions import calibration_prompts, warn_of_unknown_words
 from galaxydit.commands.checks import check_output_file, check_prompt_inputs
-from galaxydit.commands.console import say, show, step_bar, working
+from galaxydit.commands.console import say, show, step_bar
 from galaxydit.commands.jobs import check_price, job_keys, make_videos, show_plan
 from galaxydit.errors import refusal
 from galaxydit.request import AUTO
@@ -78,14 +78,14 @@ def generate(
     if "://" in out:
         raise refusal("--out", out, "a local file for one video", "pass --prompts FILE, which also writes to addresses")
     check_output_file(Path(out), ".mp4")
-    with working(f"loading {source.model}"):
-        import galaxydit
-        from galaxydit.calibration.generation_observer import observed
-        from galaxydit.calibration.recorded import save_recording
-        from galaxydit.pipelines.generate import generate as generate_video
-        from galaxydit.pipelines.video import save_video
+    say(f"loading {source.model}")
+    import galaxydit
+    from galaxydit.calibration.generation_observer import observed
+    from galaxydit.calibration.recorded import save_recording
+    from galaxydit.pipelines.generate import generate as generate_video
+    from galaxydit.pipelines.video import save_video
 
-        pipe = source.load()
+    pipe = source.load()
     warn_of_unknown_words(source.model, [prompt])
     settings = sizes.settings_for(pipe)
     with ExitStack() as stack:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
-from galaxydit.commands.console import show, show_json, working
+from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.options import AsJson, ModelOptions
 from galaxydit.pipelines.table import Table
 
@@ -25,17 +25,17 @@ def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
     if (absent := absent_checkpoint(source.model, source.revision)) is not None:
         _show_published(source.model, absent, as_json)
         return
-    with working(f"loading {source.model}"):
-        from dataclasses import asdict
+    say(f"loading {source.model}")
+    from dataclasses import asdict
 
-        import galaxydit
-        from galaxydit.calibration.tables import ranking_table, target_table
-        from galaxydit.commands.calibrate import SHOWN_PROXIES, calibration_table
-        from galaxydit.pipelines.published_models import recommended_settings
-        from galaxydit.profiles.resolve import resolve
-        from galaxydit.request import Request
+    import galaxydit
+    from galaxydit.calibration.tables import ranking_table, target_table
+    from galaxydit.commands.calibrate import SHOWN_PROXIES, calibration_table
+    from galaxydit.pipelines.published_models import recommended_settings
+    from galaxydit.profiles.resolve import resolve
+    from galaxydit.request import Request
 
-        pipe = source.load()
+    pipe = source.load()
     used = resolve(pipe, Request())
     parts = galaxydit.describe(pipe, used.config)
     facts = describe_profile(used.profile, used.notes)

@@ -44,10 +44,9 @@ def make_videos(
     first: Collection[str] = (),
     progress: "LiveProgress | None" = None,
 ) -> "Outcome":
-    """Extend the run `out` by a job and make all missing videos; returns how many are done and failed.
+    """Extend the run `out` by a job and make all missing videos, those of the variants `first` before all others.
 
-    `record` is a file for the recording of the first plain video. `retry_failed` also makes failed videos again,
-    `verify` also those whose SHA-256 differs. Variants named in `first` are made before all others.
+    `record` is a file for the recording of the first plain video.
     """
     from galaxydit.eval.jobs.run_job import KIND, load_run, open_run, run_job, withdraw
     from galaxydit.pipelines.runs import LiveProgress, Store

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from galaxydit.commands.checks import check_output_file
-from galaxydit.commands.console import say, show, show_json, step_bar, working
+from galaxydit.commands.console import say, show, show_json, step_bar
 from galaxydit.commands.options import AsJson
 from galaxydit.errors import refusal
 from galaxydit.eval.latency.latency_rows import load
@@ -41,11 +41,11 @@ def latency(
         return
     if out is not None:
         check_output_file(out, ".json")
-    with working("loading torch"):
-        import torch
+    say("loading torch")
+    import torch
 
-        from galaxydit.eval.latency.latency_run import LatencyRun
-        from galaxydit.pipelines.memory import is_out_of_memory
+    from galaxydit.eval.latency.latency_run import LatencyRun
+    from galaxydit.pipelines.memory import is_out_of_memory
 
     run = LatencyRun(settings)
     device = str(run.device)

@@ -1,9 +1,4 @@
-"""`galaxydit validate`: the plugin beside controls on one model, as a page for the repository's issues.
-
-A control is a run without the plugin, such as half of the steps (`galaxydit.eval.validate.validation_job.RUNS`). Of the
-groups of options, `source` says which model is loaded, `sizes` how its videos are denoised and their shape, and
-`cluster` whether the videos are made in this process or on Ray.
-"""
+"""`galaxydit validate`: the plugin beside controls on one model, as a page for the repository's issues."""
 
 from pathlib import Path
 from typing import Annotated

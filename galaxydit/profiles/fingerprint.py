@@ -31,8 +31,7 @@ def model_of(transformer: nn.Module) -> Model:
 def project_weights(transformer: nn.Module) -> tuple[float, ...]:
     """Eight sums of projections of all weight matrices, with active adapters; empty if any is meta or quantised.
 
-    They change by about the relative change of the weights: above TOLERANCE for a fine-tune, below for a cast to
-    bfloat16.
+    They change about as the weights do: above TOLERANCE for a fine-tune, below for a cast to bfloat16.
     """
     sums, count = [0.0] * PROJECTIONS, 0
     pattern = torch.cos(torch.arange(ELEMENTS, dtype=torch.float64, device="cpu") ** 2)
