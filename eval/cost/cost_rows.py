@@ -1,47 +1,44 @@
-"""Predicted and measured cost in the columns that `galaxydit estimate` and `galaxydit latency` share."""
-
-from typing import Any
+"""The table of `galaxydit estimate`, and the predictions beside the measurements of `galaxydit latency`."""
 
 from galaxydit.eval.cost.architecture import architecture_of
-from galaxydit.eval.cost.estimate import Cost, Estimate, Interval
+from galaxydit.eval.cost.estimate import Estimate, Interval
 from galaxydit.eval.cost.hardware import gpu_named, kernel_of
 from galaxydit.eval.cost.predict import Platform, Workload, fitted, predict
+from galaxydit.pipelines.table import Table, digits
 
-Columns = dict[str, tuple[str, float, str]]
-"""By heading of a column: the field of a row, the divisor that converts it to the heading's unit, and the format."""
-MEASURED: Columns = {"kJ": ("energy_joules", 1000, "{:.3g}"), "mean W": ("avg_power_watts", 1, "{:.0f}")}
-PREDICTED: Columns = {
-    "predicted denoise s": ("predicted_denoise_s", 1, "{:.3g}"),
-    "predicted text s": ("predicted_text_encoder_s", 1, "{:.2g}"),
-    "predicted decode s": ("predicted_decoder_s", 1, "{:.2g}"),
-    "of it plugin s": ("predicted_plugin_s", 1, "{:.2g}"),
-    "predicted s": ("predicted_batch_latency_s", 1, "{:.3g}"),
-    "predicted kJ": ("predicted_joules", 1000, "{:.3g}"),
-    "predicted W": ("predicted_avg_power_watts", 1, "{:.3g}"),
-    "predicted GiB": ("predicted_peak_memory_bytes", 2**30, "{:.3g}"),
-    "of it plugin GiB": ("predicted_plugin_bytes", 2**30, "{:.2g}"),
-    "price of all": ("predicted_price", 1, "{:.2f}"),
+QUANTITIES: dict[str, tuple[str, float]] = {
+    "denoise s": ("denoise_s", 1),
+    "of it plugin s": ("plugin_s", 1),
+    "text encoder s": ("text_encoder_s", 1),
+    "decode s": ("decoder_s", 1),
+    "whole video s": ("batch_latency_s", 1),
+    "kJ": ("energy_per_video_joules", 1000),
+    "mean W": ("avg_power_watts", 1),
+    "peak GiB": ("peak_memory_bytes", 2**30),
+    "of it plugin GiB": ("plugin_bytes", 2**30),
+    "price of all": ("price", 1),
 }
+"""By heading: the field of `Cost`, and the divisor that converts it to the heading's unit."""
 
 
-def rows_of(made: Estimate) -> list[dict[str, Any]]:
-    """A table row for the plain pipeline, and one with the plugin if `made` has a speedup.
-
-    `predicted_` stands before the fields of `Cost`, as dicts of `median`, `low` and `high`; zero and missing ones are
-    left out.
-    """
+def estimate_table(made: Estimate) -> Table:
+    """Predictions, plain and with the plugin side by side, a row for each quantity that is known and not 0."""
     costs = {"plain": made.plain}
     if made.accelerated is not None:
         costs[f"galaxydit {made.speedup:g}x"] = made.accelerated
-    return [{"method": name, "compiled": made.compiled} | _row(cost) for name, cost in costs.items()]
+    rows = [
+        [heading, *(shown(getattr(cost, field), unit) for cost in costs.values())]
+        for heading, (field, unit) in QUANTITIES.items()
+    ]
+    return Table(("", *costs), [row for row in rows if any(row[1:])])
 
 
-def _row(cost: Cost) -> dict[str, Any]:
-    row: dict[str, Any] = {"predicted_plugin_bytes": cost.plugin_bytes or None}
-    for name, part in (vars(cost) | {"joules": cost.energy_per_video_joules}).items():
-        if isinstance(part, Interval) and (name != "plugin_s" or part.value):
-            row[f"predicted_{name}"] = {"median": part.value, "low": part.low, "high": part.high}
-    return row
+def shown(value: Interval | float | None, unit: float) -> str:
+    """Such as "12.3 (10.1 to 15)"; "" for nothing and 0."""
+    if not isinstance(value, Interval):
+        return digits(value / unit) if value else ""
+    middle, low, high = (digits(number / unit) for number in (value.value, value.low, value.high))
+    return f"{middle} ({low} to {high})" if value.value else ""
 
 
 def predicted_denoising(

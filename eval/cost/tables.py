@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from galaxydit.eval.cost.estimate import Interval, estimate
+from galaxydit.eval.cost.cost_rows import shown
+from galaxydit.eval.cost.estimate import estimate
 from galaxydit.eval.cost.fit import PUBLISHED, Row, predicted, read_measurements
 from galaxydit.eval.cost.hardware import GPUS
 from galaxydit.eval.cost.predict import fitted
@@ -28,8 +29,8 @@ def cost_table() -> str:
             assert made.accelerated is not None  # a speedup was asked for
             size = f"{made.width}x{made.height}x{made.frames}, {made.steps}"
             costs = (made.plain, made.accelerated)
-            seconds = [_interval(cost.batch_latency_s, 1) for cost in costs]
-            joules = [_interval(cost.energy_per_video_joules, 1000) for cost in costs]
+            seconds = [shown(cost.batch_latency_s, 1) for cost in costs]
+            joules = [shown(cost.energy_per_video_joules, 1000) for cost in costs]
             rows.append([f"`{name}`", size, gpu, *seconds, *joules, digits((made.saved_joules or 0) / 1000)])
     return Table(headings, rows, 3).markdown()
 
@@ -53,11 +54,6 @@ def measured_table() -> str:
         where = ["yes" if row.fitted else "no", row.platform.gpu.name, str(row.split.gpus)]
         cells.append([row.label.split("/")[1].removesuffix("-Diffusers"), what, *where, str(len(rows)), *means])
     return Table(headings, cells, 4).markdown()
-
-
-def _interval(interval: Interval, unit: float) -> str:
-    value, low, high = (digits(number / unit) for number in (interval.value, interval.low, interval.high))
-    return f"{value} ({low} to {high})"
 
 
 if __name__ == "__main__":

@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from galaxydit.eval.cost.cost_rows import MEASURED, PREDICTED, Columns
 from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.table import Table
 
-COLUMNS: Columns = {
+COLUMNS = {  # by heading: field of a row, divisor that converts it to the heading's unit, format
     "full ms": ("full_ms", 1, "{:.2f}"),
     "reused ms": ("reused_ms", 1, "{:.2f}"),
     "probe ms": ("probe_ms", 1, "{:.2f}"),
@@ -18,8 +17,10 @@ COLUMNS: Columns = {
     "speedup x fraction": ("efficiency", 1, "{:.3f}"),
     "peak GiB": ("peak_bytes", 2**30, "{:.1f}"),
     "held MiB": ("bytes_held", 2**20, "{:.1f}"),
-    **MEASURED,
-    **PREDICTED,
+    "kJ": ("energy_joules", 1000, "{:.3g}"),
+    "mean W": ("avg_power_watts", 1, "{:.0f}"),
+    "predicted denoise s": ("predicted_denoise_s", 1, "{:.3g}"),
+    "predicted kJ": ("predicted_joules", 1000, "{:.3g}"),
 }
 # Headings for which a terminal of 80 columns has no room.
 LEFT_OUT = ("probe ms", "syncs / step", "speedup x fraction", "held MiB", "mean W")
@@ -74,8 +75,7 @@ def _cell(value: Any, unit: float, form: str, quartiles: bool) -> str:
         return ""
     if not isinstance(value, dict):
         return _digits(form.format(value / unit))
-    if "count" in value:  # measured in turns
-        form = "{:.2f}" if value["median"] < 100 * unit else "{:.1f}"
+    form = "{:.2f}" if value["median"] < 100 * unit else "{:.1f}"
     middle, low, high = (_digits(form.format(value[name] / unit)) for name in ("median", "low", "high"))
     return f"{middle} ({low} to {high})" if quartiles else middle
 

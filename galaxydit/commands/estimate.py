@@ -6,7 +6,6 @@ import typer
 
 from galaxydit.commands.console import amounts, show, show_json
 from galaxydit.commands.options import AsJson
-from galaxydit.pipelines.table import Table
 from galaxydit.request import Request
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ def estimate(
 ) -> None:
     """Predict what a video costs, without weights and without a GPU."""
     from galaxydit.eval.cost import estimate as cost
+    from galaxydit.eval.cost.cost_rows import estimate_table
 
     made = cost.estimate(
         model, gpu=gpu, speedup=Request(speedup=speedup, quality=quality).planned_speedup, size=size, frames=frames,
@@ -53,16 +53,6 @@ def headline(made: "Estimate") -> str:
     shape = f"{made.width}x{made.height}, {made.frames} frames, {made.steps} steps"
     blocks = "compiled" if made.compiled else "eager"
     return f"{made.model} on {where}, {shape}, {blocks}: predicted for one video, not measured"
-
-
-def estimate_table(made: "Estimate") -> Table:
-    """Predictions, plain and accelerated side by side, a row for each quantity, named as in `galaxydit latency`."""
-    from galaxydit.eval.cost.cost_rows import rows_of
-    from galaxydit.eval.latency.latency_table import columns_of
-
-    columns = columns_of(rows_of(made), quartiles=True)
-    names = columns.pop("method")
-    return Table(("", *names), [[heading, *cells] for heading, cells in columns.items()])
 
 
 def conclusions(made: "Estimate") -> list[str]:

@@ -56,8 +56,9 @@ def _show_published(model: str, checkpoint: "Checkpoint", as_json: bool) -> None
     """Show what is known of a published model without its weights."""
     from dataclasses import asdict
 
-    from galaxydit.commands.estimate import estimate_table, headline
+    from galaxydit.commands.estimate import headline
     from galaxydit.eval.cost.architecture import architecture_of
+    from galaxydit.eval.cost.cost_rows import estimate_table
     from galaxydit.eval.cost.estimate import estimate
 
     shape, cost = architecture_of(model), estimate(model, speedup=2.0)
