@@ -21,7 +21,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 # Blocks of Python and TOML that another test runs, by a text in them.
 ELSEWHERE = {
-    "WanPipeline.from_pretrained(model": "tests/test_readme_example.py",
+    'load_pipeline("wan2.1-t2v-1.3b")  # or': "tests/test_readme_example.py",
     'load_pipeline("wan-tiny")': "tests/test_readme_example.py",
     "[variants.galaxydit]\nspeedup = 2.0\npolicy": "tests/eval/jobs/test_readme.py",
     "[gates]": "tests/eval/test_worked_examples.py",
@@ -67,7 +67,8 @@ SIZE = ["--height", "32", "--width", "32", "--frames", "5", "--guidance", "3", "
 ONE_PROMPT = {"validate": ["--prompts", "1"], "compare": ["--prompts", "1"]}
 SIZED = ("calibrate", "compare", "demo", "generate", "validate")
 SMALLER = {
-    'pipe("a red ball rolls to the left"': 'pipe("a red ball", None, 32, 32, num_frames=5, num_inference_steps=12',
+    'pipe("a red ball rolls to the left")': 'pipe("a red ball", None, 32, 32, 5, 12)',
+    'pipe("a red ball rolls to the left", ': 'pipe("a red ball", None, 32, 32, 5, ',
     "recommended_settings(pipe)": "SETTINGS",
     "learn(pipe)": "learn(pipe, settings=SETTINGS)",
     "calibrate(pipe, ": "calibrate(pipe, settings=SETTINGS, ",
