@@ -50,11 +50,11 @@ def test_other_prompts_go_through_the_custom_mode_with_every_video(make_run, fak
 def test_each_file_is_the_video_of_the_prompt_that_upstream_is_told(make_run, fake_environment, seen):
     run = make_run(CAPTIONS)
     evaluate(run, FLICKER, fake_environment)
-    prompts = {record.unit: record.prompt for record in read_run(run).records}
+    prompts = {Path(record.video).name: record.prompt for record in read_run(run).records}
     for given in seen():
         assert len(given["files"]) == len(CAPTIONS)
         for name, video in given["files"].items():
-            assert given["prompts"][name] == prompts[Path(video).name.rsplit(".", 3)[0]]
+            assert given["prompts"][name] == prompts[Path(video).name]
 
 
 def test_its_own_prompts_go_through_the_standard_mode_with_five_samples(make_run, fake_environment, seen):
