@@ -13,8 +13,8 @@ from diffusers import DiffusionPipeline
 from torch import nn
 
 from galaxydit.acceleration import Acceleration
-from galaxydit.clock import synchronize
 from galaxydit.config import GalaxyDiTConfig
+from galaxydit.device_queue import synchronize
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.schedule import FixedSteps

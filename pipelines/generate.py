@@ -12,8 +12,8 @@ import torch
 from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 
-from galaxydit.clock import synchronize
 from galaxydit.context_parallel import token_group
+from galaxydit.device_queue import synchronize
 from galaxydit.energy import Energy, meter_of
 from galaxydit.errors import refusal
 from galaxydit.pipelines.disturbance import load_per_core

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import torch
 from diffusers import WanTransformer3DModel
 
-from galaxydit.clock import synchronize
+from galaxydit.device_queue import synchronize
 from galaxydit.energy import difference, read
 from galaxydit.eval.latency.device_clock import StepClock
 from galaxydit.eval.latency.latency_settings import ForcedSteps

@@ -10,7 +10,8 @@ from galaxydit.report import CallRecord
 from galaxydit.runtime.clean import Mix
 from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.step import StepInfo
-from galaxydit.runtime.trajectory import Trajectory, TransformerState
+from galaxydit.runtime.trajectory import Trajectory
+from galaxydit.runtime.transformer_state import TransformerState
 
 
 class LeaveForward(Exception):  # noqa: N818  (it is no error)

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from galaxydit.context_parallel import sum_over, token_group
+from galaxydit.device_queue import HostCopy
 from galaxydit.extrapolation import CachedStep, Reuse, correction, predict, remember
 from galaxydit.proxies import relative_l2
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.clean import from_clean, to_clean
 from galaxydit.runtime.correction_weights import correction_weights
-from galaxydit.runtime.host_copy import HostCopy
 from galaxydit.runtime.outputs import pack, tensors_of, unpack
 from galaxydit.runtime.rows import join_samples
 from galaxydit.runtime.session import Session
 from galaxydit.runtime.step import Noise
-from galaxydit.runtime.trajectory import TransformerState
+from galaxydit.runtime.transformer_state import TransformerState
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 # The slope has failed where order 1 errs so many times as much as order 0 (root mean square); it is not followed after

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from galaxydit.clock import synchronize
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.context_parallel import token_group
+from galaxydit.device_queue import synchronize
 from galaxydit.errors import FullComputeWarning, ProfileWarning
 from galaxydit.outcome import Goal, shortfall
 from galaxydit.policies.policy import Reason

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from galaxydit.clock import synchronize
+from galaxydit.device_queue import synchronize
 from galaxydit.energy import difference, read
 from galaxydit.errors import FullComputeWarning
 from galaxydit.runtime.attachment import Attachment

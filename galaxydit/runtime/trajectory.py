@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from galaxydit.context_parallel import sum_over
-from galaxydit.extrapolation import CachedStep
-from galaxydit.policies.policy import Controller, Decision
 from galaxydit.runtime.clean import denoised_part
-from galaxydit.runtime.host_copy import HostCopy
 from galaxydit.runtime.identity import CallIdentity, KnownValue
 from galaxydit.runtime.step import Noise
+from galaxydit.runtime.transformer_state import TransformerState
 
 REMEMBERED = 7  # steps whose branches are known
 RECENT = 4  # steps after which a branch that is not called any more is forgotten
@@ -36,62 +34,6 @@ class Move(NamedTuple):
     is_guided_anew: bool
     is_first: bool
     is_corrected: bool = False  # a correction of several reused steps moved the latent, too
-
-
-@dataclass
-class TransformerState:
-    """State of one transformer in one trajectory, by branch or decision scope, and by index of the sample.
-
-    Attributes:
-        samples, was_guided: 0 until a call is divided into samples; None where the pipeline does not say if it guides.
-        rows, conditions, shapes: the last call's batch size and other arguments; the last full step's output shapes.
-        history, missed: cached full steps, oldest first, and the steps reused since the last one.
-        errors: relative error of a prediction at the last full step, on the device, until the next decision reads it.
-        slope_errors: step, key, and squared errors at order 1 and 0, of full steps not judged yet.
-    """
-
-    samples: int = 0
-    rows: dict[str, int] = field(default_factory=dict)
-    shapes: dict[str, tuple[torch.Size, ...]] = field(default_factory=dict)
-    history: dict[tuple[str, int], tuple[CachedStep, ...]] = field(default_factory=dict)
-    missed: dict[tuple[str, int], list[int]] = field(default_factory=dict)
-    proxies: dict[str, Tensor] = field(default_factory=dict)
-    controllers: dict[tuple[str, int], Controller] = field(default_factory=dict)
-    decisions: dict[str, tuple[Decision, ...]] = field(default_factory=dict)
-    errors: dict[tuple[str, int], Tensor] = field(default_factory=dict)
-    conditions: dict[str, dict[str, KnownValue]] = field(default_factory=dict)
-    was_guided: bool | None = None
-    slope_errors: list[tuple[int, tuple[str, str, int], HostCopy]] = field(default_factory=list)
-    slope_failures: dict[tuple[str, str, int], tuple[bool, ...]] = field(default_factory=dict)
-
-    def keep_only(self, branches: set[str]) -> None:
-        """Drop other branches, whose full steps are too old, and the decisions of the step before."""
-        self.decisions.clear()
-        if not branches:
-            self.proxies.clear()
-        self.history = {key: steps for key, steps in self.history.items() if key[0] in branches}
-        self.conditions = {name: known for name, known in self.conditions.items() if name in branches}
-
-    def forget(self, step: int) -> None:
-        """Drop the full steps before `step`, because a condition changed or the latent does not continue."""
-        kept = {key: tuple(one for one in steps if one.step >= step) for key, steps in self.history.items()}
-        self.history = {key: steps for key, steps in kept.items() if steps}
-        self.missed.clear()
-
-    def can_reuse(self, branches: set[str], sample: int) -> bool:
-        """Whether all of these branches have a full step to reuse, and the last one is the same step for each."""
-        last = {steps[-1].step for (name, index), steps in self.history.items() if name in branches and index == sample}
-        return len(last) == 1 and all((name, sample) in self.history for name in branches)
-
-    def release(self, branch: str, scope: str) -> None:
-        """Drop a branch's tensors after its call of the last step, because the decoder needs the memory."""
-        self.history = {key: steps for key, steps in self.history.items() if key[0] != branch}
-        self.conditions.pop(branch, None)
-        self.proxies.pop(scope, None)
-
-    def bytes_held(self) -> int:
-        kept = [tensor for steps in self.history.values() for step in steps for tensor in (step.tensor, step.side)]
-        return sum(tensor.nbytes for tensor in (*kept, *self.proxies.values()) if tensor is not None)
 
 
 @dataclass(eq=False)
@@ -168,11 +110,14 @@ class Trajectory:
         return torch.cat([sums[:2], shares.amax(0, keepdim=True), largest])
 
     def move_to(self, call: CallIdentity, first: int) -> "Move":
-        is_guided_anew = self.step - self.steady_since < SOLVER or (
-            len(self.seen) > 1 and self.seen[-1] != self.seen[-2]
-        )
-        step, is_corrected = call.info.step, self.corrected == self.step
-        return Move(step, self.weights, call.weights, is_guided_anew, self.step == first, is_corrected)
+        is_guided_anew = self.step - self.steady_since < SOLVER or self.has_other_branches
+        is_corrected = self.corrected == self.step
+        return Move(call.info.step, self.weights, call.weights, is_guided_anew, self.step == first, is_corrected)
+
+    @property
+    def has_other_branches(self) -> bool:
+        """Whether the latest step called other branches than the step before."""
+        return len(self.seen) > 1 and self.seen[-1] != self.seen[-2]
 
     def continues(self, measured: Sequence[float], move: "Move", noise: "Noise") -> bool:
         """Whether a latent with these distances (`measure`) comes next; if so, learn its speed. Under drawn noise it
@@ -209,9 +154,10 @@ class Trajectory:
             for name, state in self.states.items():
                 called = {branch for component, branch in (self.seen[-1] if self.seen else ()) if component == name}
                 state.keep_only(self.branches(name) if called else set())
-            other_guidance = other_rows or call.guidance_scale != self.guidance_scale
-            if other_guidance or (len(self.seen) > 1 and self.seen[-1] != self.seen[-2]):
-                self.steady_since = info.step if other_guidance else self.step
+            if other_rows or call.guidance_scale != self.guidance_scale:
+                self.steady_since = info.step
+            elif self.has_other_branches:
+                self.steady_since = self.step
             self.guidance_scale = call.guidance_scale
             if self.step < 0:
                 self.unheld = call.weights[0] if info.step == 0 else 0.0

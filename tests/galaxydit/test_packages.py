@@ -9,7 +9,7 @@ import galaxydit
 FOLDER = Path(galaxydit.__file__).parent
 # From the lowest to the highest; packages of one line do not import each other.
 LAYERS = (
-    ("errors", "families", "files", "adapters", "clock", "energy_counter"),
+    ("errors", "families", "files", "adapters", "device_queue", "energy_counter"),
     ("energy", "unsupported", "other_caches", "torch_compile", "validation", "policies", "request"),
     ("context_parallel",),
     ("proxies", "extrapolation"),

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import galaxydit
-from galaxydit.runtime.host_copy import HostCopy
+from galaxydit.device_queue import HostCopy
 from galaxydit.runtime.reuse import OutputReuse
 from tests.galaxydit.test_acceleration import run
 

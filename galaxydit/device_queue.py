@@ -1,7 +1,13 @@
-"""Read numbers of a device later than they are computed, so that the host need not wait for its queue."""
+"""Wait until a device has finished its queue, or read numbers later, so that the host need not wait."""
 
 import torch
 from torch import Tensor
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has finished its queue, so that a clock read afterwards is true."""
+    if device.type not in ("cpu", "meta"):
+        torch.accelerator.synchronize(device)
 
 
 class HostCopy:
