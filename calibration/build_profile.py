@@ -1,7 +1,7 @@
 """Build a `Profile` from recordings."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -36,140 +36,109 @@ REUSE: Literal["output"] = "output"
 SPARE_REUSE = 2  # reused steps in a row that a target allows beyond its longest interval
 
 
-def build_profile(
-    pipe: DiffusionPipeline,
-    recordings: Sequence[Recording],
-    settings: GenerationSettings,
-    *,
-    seed: int,
-    speedups: Sequence[float],
-    propagation: ErrorPropagation,
-    name: str,
-    ranking: Ranking | None = None,
-    device: str | None = None,
-    versions: Mapping[str, str] | None = None,
-    full_shape: tuple[int, ...] = (),
-    recorded: Recorded | None = None,
-) -> Profile:
-    """The profile that follows from recordings, before any video is compared or verified.
+@dataclass(frozen=True)
+class ProfileBuilder:
+    """Builds profiles of `pipe` from recordings, before any video is compared or verified."""
 
-    `seed` is that of the first sample; `device` and `versions` are by default those of this process; `full_shape` is
-    the latent shape of the videos that the profile is for. Raises GalaxyDiTError if no speedup can be planned.
-    """
-    ranking = ranking or rank_proxies(recordings)
-    chosen, reason = choose_proxy(ranking)
-    if (share := recordings[0].rounding) > 0:
-        rounding = f"its dtype rounds the guided prediction by {100 * share:.1f} %"
-        change = median_change(recordings)
-        reason += f"; {rounding}, and a step changes it by {100 * change:.1f} % (medians over the steps)"
-    transformers = list(transformers_of(pipe).values())
-    order: Order = 0 if draws_noise(pipe.scheduler) else 1
-    targets = _targets(pipe, recordings, propagation, speedups, order)
-    recipe, fit, verifications = _recipe(pipe, recordings, chosen, order, targets, speedups)
-    return Profile(
-        schema_version=SCHEMA_VERSION,
-        name=name,
-        source=f"galaxydit calibrate, {len(recordings)} recordings",
-        model=model_of(transformers[0]),
-        conditions=_profile_conditions(pipe, recordings, settings, seed, full_shape, device, versions),
-        recipe=recipe,
-        evidence=Evidence(reason, ranking.rows, fit, propagation, verifications, recorded=recorded),
-        second_model=model_of(transformers[1]) if len(transformers) > 1 else None,
-    )
+    pipe: DiffusionPipeline
+    recordings: Sequence[Recording]
 
+    def profile(
+        self,
+        settings: GenerationSettings,
+        *,
+        seed: int,
+        speedups: Sequence[float],
+        propagation: ErrorPropagation,
+        name: str,
+        ranking: Ranking | None = None,
+        device: str | None = None,
+        versions: Mapping[str, str] | None = None,
+        full_shape: tuple[int, ...] = (),
+        recorded: Recorded | None = None,
+    ) -> Profile:
+        """The profile for `settings` with the proxy that ranks best.
 
-def at_order(pipe: DiffusionPipeline, profile: Profile, recordings: Sequence[Recording], order: Order) -> Profile:
-    """`profile`, built from `recordings`, planned again for predictions of `order`."""
-    speedups = [row.speedup for row in profile.evidence.verifications]
-    targets = _targets(pipe, recordings, profile.evidence.propagation, speedups, order)
-    return _following(pipe, profile, recordings, profile.recipe.proxy, order, targets)
+        `seed` is that of the first recording; `device` and `versions` are by default those of this process;
+        `full_shape` is the latent shape of the videos. Raises GalaxyDiTError if no speedup can be planned.
+        """
+        ranking = ranking or rank_proxies(self.recordings)
+        chosen, reason = choose_proxy(ranking)
+        if (share := self.recordings[0].rounding) > 0:
+            rounding = f"its dtype rounds the guided prediction by {100 * share:.1f} %"
+            change = median_change(self.recordings)
+            reason += f"; {rounding}, and a step changes it by {100 * change:.1f} % (medians over the steps)"
+        models = [model_of(transformer) for transformer in transformers_of(self.pipe).values()]
+        order: Order = 0 if draws_noise(self.pipe.scheduler) else 1
+        targets = self._targets(propagation, speedups, order)
+        recipe, fit, verifications = self._recipe(chosen, order, targets, speedups)
+        return Profile(
+            schema_version=SCHEMA_VERSION,
+            name=name,
+            source=f"galaxydit calibrate, {len(self.recordings)} recordings",
+            model=models[0],
+            conditions=_profile_conditions(self.pipe, self.recordings, settings, seed, full_shape, device, versions),
+            recipe=recipe,
+            evidence=Evidence(reason, ranking.rows, fit, propagation, verifications, recorded=recorded),
+            second_model=models[1] if len(models) > 1 else None,
+        )
 
+    def at_order(self, profile: Profile, order: Order) -> Profile:
+        """`profile` planned again for predictions of `order`."""
+        speedups = [row.speedup for row in profile.evidence.verifications]
+        targets = self._targets(profile.evidence.propagation, speedups, order)
+        return self._following(profile, profile.recipe.proxy, order, targets)
 
-def with_proxy(pipe: DiffusionPipeline, profile: Profile, recordings: Sequence[Recording], proxy: str) -> Profile:
-    """`profile`, built from `recordings`, with another proxy: error map and thresholds change, the schedules stay."""
-    return _following(pipe, profile, recordings, proxy, profile.recipe.order, profile.recipe.targets)
+    def with_proxy(self, profile: Profile, proxy: str) -> Profile:
+        """`profile` with another proxy: error map and thresholds change, the schedules stay."""
+        return self._following(profile, proxy, profile.recipe.order, profile.recipe.targets)
 
+    def _following(self, profile: Profile, proxy: str, order: Order, targets: Sequence[Target]) -> Profile:
+        speedups = [row.speedup for row in profile.evidence.verifications]
+        recipe, fit, verifications = self._recipe(proxy, order, targets, speedups)
+        return replace(profile, recipe=recipe, evidence=replace(profile.evidence, fit=fit, verifications=verifications))
 
-def _following(
-    pipe: DiffusionPipeline,
-    profile: Profile,
-    recordings: Sequence[Recording],
-    proxy: str,
-    order: Order,
-    targets: Sequence[Target],
-) -> Profile:
-    speedups = [row.speedup for row in profile.evidence.verifications]
-    recipe, fit, verifications = _recipe(pipe, recordings, proxy, order, targets, speedups)
-    return replace(profile, recipe=recipe, evidence=replace(profile.evidence, fit=fit, verifications=verifications))
+    def _targets(self, propagation: ErrorPropagation, speedups: Sequence[float], order: Order) -> tuple[Target, ...]:
+        """The targets with their schedules. Raises GalaxyDiTError if no speedup can be planned."""
+        sigmas, corrects = self.recordings[0].sigmas, not draws_noise(self.pipe.scheduler)
+        counts = sorted({full_step_count(len(sigmas), speedup) for speedup in speedups})
+        schedules = planned_schedules(self.recordings, propagation, counts, corrects=corrects, order=order)
+        targets = plan_targets(schedules, sigmas, speedups, WARMUP / len(sigmas))
+        if not any(target.speedup in speedups for target in targets):
+            expected = f"speedups of which one can be planned with {len(sigmas)} steps"
+            raise refusal("speedups", tuple(speedups), expected, "pass smaller ones or more steps")
+        return targets
 
+    def _recipe(
+        self, proxy: str, order: Order, targets: Sequence[Target], speedups: Sequence[float]
+    ) -> tuple[Recipe, Fit | None, tuple[Verification, ...]]:
+        """The recipe, the scores of its error map, and an unmeasured verification of each planned speedup."""
+        share = self._share_of_step(proxy)
+        error_map, fit = fit_error_map(self.recordings, proxy, order)
+        cumulative = mean_distance(self.recordings, proxy)
+        weight = deviation_weight(self.recordings, proxy, order)
+        solved = []
+        for target in targets:
+            full = full_speedup(target.speedup, share)
+            count = round(self.recordings[0].steps / full)
+            planned = min(targets, key=lambda other: (abs(len(other.sigmas) - count), other.speedup))
+            schedule = Schedule(full, planned.sigmas, None, cumulative, planned_sigmas=self.recordings[0].sigmas)
+            limits = Limits(warmup=target.warmup, max_consecutive=None)
+            policy = ProxyThreshold(schedule, deviation_weight=weight)
+            threshold = solve_threshold(self.recordings, proxy, policy, limits, target.speedup, share)
+            solved.append(replace(target, threshold=threshold))
+        verifications = tuple(
+            Verification(target.speedup, largest_expected_error(target, error_map, cumulative))
+            for target in targets
+            if target.speedup in speedups
+        )
+        return Recipe(proxy, REUSE, order, error_map, cumulative, tuple(solved), share, weight), fit, verifications
 
-def _targets(
-    pipe: DiffusionPipeline,
-    recordings: Sequence[Recording],
-    propagation: ErrorPropagation,
-    speedups: Sequence[float],
-    order: Order,
-) -> tuple[Target, ...]:
-    """The targets with their schedules. Raises GalaxyDiTError if no speedup can be planned."""
-    sigmas = recordings[0].sigmas
-    counts = sorted({full_step_count(len(sigmas), speedup) for speedup in speedups})
-    corrects = not draws_noise(pipe.scheduler)
-    schedules = planned_schedules(recordings, propagation, counts, corrects=corrects, order=order)
-    targets = plan_targets(schedules, sigmas, speedups, WARMUP / len(sigmas))
-    if not any(target.speedup in speedups for target in targets):
-        expected = f"speedups of which one can be planned with {len(sigmas)} steps"
-        raise refusal("speedups", tuple(speedups), expected, "pass smaller ones or more steps")
-    return targets
-
-
-def _recipe(
-    pipe: DiffusionPipeline,
-    recordings: Sequence[Recording],
-    proxy: str,
-    order: Order,
-    targets: Sequence[Target],
-    speedups: Sequence[float],
-) -> tuple[Recipe, Fit | None, tuple[Verification, ...]]:
-    """The recipe, the scores of its error map, and an unmeasured verification of each planned speedup."""
-    share = _share_of_step(pipe, recordings[0], proxy)
-    error_map, fit = fit_error_map(recordings, proxy, order)
-    cumulative, weight = mean_distance(recordings, proxy), deviation_weight(recordings, proxy, order)
-    solved = with_thresholds(recordings, proxy, targets, cumulative, share, weight)
-    verifications = tuple(
-        Verification(target.speedup, largest_expected_error(target, error_map, cumulative))
-        for target in solved
-        if target.speedup in speedups
-    )
-    return Recipe(proxy, REUSE, order, error_map, cumulative, solved, share, weight), fit, verifications
-
-
-def with_thresholds(
-    recordings: Sequence[Recording],
-    proxy: str,
-    targets: Sequence[Target],
-    cumulative: CumulativeDistance,
-    share_of_step: float,
-    weight: float,
-) -> tuple[Target, ...]:
-    """`targets`, each with the threshold of `proxy` that reaches its speedup on the recordings."""
-    steps, solved = len(recordings[0].sigmas), []
-    for target in targets:
-        full = full_speedup(target.speedup, share_of_step)
-        planned = min(targets, key=lambda other: (abs(len(other.sigmas) - round(steps / full)), other.speedup))
-        schedule = Schedule(full, planned.sigmas, None, cumulative, planned_sigmas=recordings[0].sigmas)
-        limits = Limits(warmup=target.warmup, max_consecutive=None)
-        policy = ProxyThreshold(schedule, deviation_weight=weight)
-        threshold = solve_threshold(recordings, proxy, policy, limits, target.speedup, share_of_step)
-        solved.append(replace(target, threshold=threshold))
-    return tuple(solved)
-
-
-def _share_of_step(pipe: DiffusionPipeline, recording: Recording, proxy: str) -> float:
-    """Share of a full step's block evaluations that a reused step runs to read the proxy, in one branch alone."""
-    transformer = next(iter(transformers_of(pipe).values()))
-    family = family_of(transformer)
-    calls = 2 if family.branches == SEPARATE and recording.guidance_scale > 1 else 1
-    return PROXIES[proxy].cost / (len(blocks_of(transformer, family)) * calls)
+    def _share_of_step(self, proxy: str) -> float:
+        """Share of a full step's block evaluations that a reused step runs to read the proxy, in one branch alone."""
+        family = family_of(next(iter(transformers_of(self.pipe).values())))
+        calls = 2 if family.branches == SEPARATE and self.recordings[0].guidance_scale > 1 else 1
+        return shares_of_blocks(self.pipe)[proxy] / calls
 
 
 def shares_of_blocks(pipe: DiffusionPipeline) -> dict[str, float]:

@@ -10,6 +10,7 @@ from statistics import fmean
 from diffusers import DiffusionPipeline
 
 from galaxydit.calibration.budget import DEFAULT, Budget, Costs, within
+from galaxydit.calibration.build_profile import ProfileBuilder
 from galaxydit.calibration.choose import choose
 from galaxydit.calibration.costs import StepTimes
 from galaxydit.calibration.evidence import add_measurements
@@ -175,7 +176,7 @@ def calibrate(
     recordings = planner.recordings(samples)
     if budget.choice:
         profile, psnr_of_order = choose(
-            pipe, parts, profile, planner.ranking(samples), recordings, own[: budget.choice]
+            ProfileBuilder(pipe, recordings), parts, profile, planner.ranking(samples), own[: budget.choice]
         )
     progress("planning", 1, 1)
     on_profile(profile)

@@ -4,13 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from diffusers import DiffusionPipeline
-
-from galaxydit.calibration.build_profile import at_order, with_proxy
+from galaxydit.calibration.build_profile import ProfileBuilder
 from galaxydit.calibration.evidence import lead_of, verification_of
 from galaxydit.calibration.parts import Parts
 from galaxydit.calibration.rank import Ranking, proxies_to_compare
-from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.schedule_error import Order
 from galaxydit.calibration.thresholds import follows_schedule
 from galaxydit.calibration.verify import Tried
@@ -23,27 +20,22 @@ PSNR_MARGIN = 0.5  # dB, by which a cheaper proxy may be worse than the best pro
 
 
 def choose(
-    pipe: DiffusionPipeline,
-    parts: Parts,
-    profile: Profile,
-    ranking: Ranking,
-    recordings: Sequence[Recording],
-    prompts: Sequence[str],
+    build: ProfileBuilder, parts: Parts, profile: Profile, ranking: Ranking, prompts: Sequence[str]
 ) -> tuple[Profile, dict[Order, list[float]]]:
     """`profile` with order and proxy chosen by videos of `prompts`, and the PSNRs of each order by prompt, in dB.
 
     Orders are compared by schedules at the planned speedup nearest to 2, proxies by the policy "proxy" at those nearest
     to 2 and 3.
     """
-    orders: dict[Order, Profile] = {1: profile, 0: at_order(pipe, profile, recordings, 0)}
+    orders: dict[Order, Profile] = {1: profile, 0: build.at_order(profile, 0)}
     proxies = proxies_to_compare(ranking, profile.recipe.proxy)
-    by_proxy = [profile, *(with_proxy(pipe, profile, recordings, proxy) for proxy in proxies[1:])]
+    by_proxy = [profile, *(build.with_proxy(profile, proxy) for proxy in proxies[1:])]
     parts.progress("planning", 1, 1)
 
     planned = [target.speedup for target in profile.evidence.verifications]
     tried_at = list(dict.fromkeys(_nearest(wanted, planned) for wanted in CHOICE_SPEEDUPS))
     # A proxy that moves no step of any sample shares the videos of the schedule.
-    moving = [any(not follows_schedule(recordings, draft, at) for at in tried_at) for draft in by_proxy]
+    moving = [any(not follows_schedule(build.recordings, draft, at) for at in tried_at) for draft in by_proxy]
     tried = [(orders[1], SCHEDULE, tried_at), (orders[0], SCHEDULE, tried_at[:1])]
     tried += [(draft, PROXY, tried_at) for draft, moves in zip(by_proxy, moving, strict=True) if moves]
     by_schedule, at_order_0, *by_moving = parts.drafts(tried, prompts)
@@ -60,7 +52,7 @@ def choose(
     psnrs = [[fmean(row.psnr_db for row in of_prompt) for of_prompt in zip(*rows, strict=True)] for rows in measured]
     proxy = proxies[choose_compared_proxy(psnrs, [costs[name] for name in proxies])]
     if proxy != profile.recipe.proxy:
-        profile = with_proxy(pipe, profile, recordings, proxy)
+        profile = build.with_proxy(profile, proxy)
     compared.sort(key=lambda of_proxy: of_proxy.proxy != proxy)
     return _add_compared_proxies(profile, compared), psnr_of_order
 

@@ -82,7 +82,7 @@ def _at(path: Path, profile: Profile) -> Profile:
 
 def _worth(profile: Profile) -> tuple[int, int]:
     """Prompts by which the profile was verified, then its recordings."""
-    return max((row.prompts for row in profile.evidence.verifications), default=0), profile.conditions.samples
+    return profile.evidence.verified_prompts, profile.conditions.samples
 
 
 def _stored(path: Path, pipe: DiffusionPipeline) -> Profile | None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from diffusers import DiffusionPipeline
 
-from galaxydit.calibration.build_profile import build_profile, shares_of_blocks
+from galaxydit.calibration.build_profile import ProfileBuilder, shares_of_blocks
 from galaxydit.calibration.full_precision import is_rounded
 from galaxydit.calibration.parts import Sample
 from galaxydit.calibration.perturbation import propagation_of
@@ -51,9 +51,7 @@ class Planner:
     def profile(self, samples: Sequence[Sample]) -> Profile:
         first = samples[0].recording
         dtype = "float32" if is_rounded(self.pipe) else dtype_of(next(iter(transformers_of(self.pipe).values())))
-        return build_profile(
-            self.pipe,
-            self.recordings(samples),
+        return ProfileBuilder(self.pipe, self.recordings(samples)).profile(
             self.settings,
             seed=self.seed,
             speedups=self.speedups,

@@ -31,7 +31,7 @@ class Redundancy:
 
     parts: tuple[str, ...]
     branches: tuple[str, ...]
-    changes: tuple[tuple[tuple[tuple[float, ...], ...], ...], ...]
+    changes: list[list[list[list[float]]]]
 
     @property
     def array(self) -> Array:
@@ -52,17 +52,10 @@ def measure_redundancy(pipe: DiffusionPipeline, prompt: str, settings: Generatio
     calls = 1 + max(call for _, call, _, _ in changes)
     steps = 1 + max(step for step, _, _, _ in changes)
     blocks = len(blocks_of(transformers[0], family))
-    table = tuple(
-        tuple(
-            tuple(
-                tuple(round_digits(changes.get((step, call, part, block), 0.0)) for step in range(steps))
-                for block in range(blocks)
-            )
-            for part in parts
-        )
-        for call in range(calls)
-    )
-    return Redundancy(tuple(parts), tuple(f"call {call}" for call in range(calls)), table)
+    table = np.zeros((calls, len(parts), blocks, steps))
+    for (step, call, part, block), change in changes.items():
+        table[call, list(parts).index(part), block, step] = round_digits(change)
+    return Redundancy(tuple(parts), tuple(f"call {call}" for call in range(calls)), table.tolist())
 
 
 @contextmanager

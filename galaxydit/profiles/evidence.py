@@ -129,3 +129,8 @@ class Evidence:
     compared_proxies: tuple[ComparedProxy, ...] = ()  # the chosen proxy first
     seconds: Seconds | None = field(default=None, compare=False)
     recorded: Recorded | None = None
+
+    @property
+    def verified_prompts(self) -> int:
+        """Held-out prompts by which videos verified the profile."""
+        return max((row.prompts for row in self.verifications), default=0)

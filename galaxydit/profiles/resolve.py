@@ -231,7 +231,7 @@ def _profile_of(transformers: Sequence[nn.Module], given: Profile | str | Path |
 
 
 def _static_notes(profile: Profile) -> tuple[str, ...]:
-    if profile.evidence.recorded is None or any(row.prompts for row in profile.evidence.verifications):
+    if profile.evidence.recorded is None or profile.evidence.verified_prompts:
         return ()
     return (f"profile {profile.name} rests on {profile.basis}; `galaxydit calibrate --budget full` verifies it",)
 
@@ -239,5 +239,5 @@ def _static_notes(profile: Profile) -> tuple[str, ...]:
 def _warnings(profile: Profile, speedup: float) -> tuple[str, ...]:
     if speedup <= profile.fastest:
         return ()
-    done = "verified" if any(row.prompts for row in profile.evidence.verifications) else "planned"
+    done = "verified" if profile.evidence.verified_prompts else "planned"
     return (f"speedup {speedup:g} is beyond the {profile.fastest:g} that profile {profile.name} was {done} for",)

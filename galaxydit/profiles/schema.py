@@ -77,10 +77,7 @@ class Profile:
     @property
     def basis(self) -> str:
         """What the profile rests on, such as "4 recordings in float32, not checked at full size, unverified"."""
-        recorded, verified = (
-            self.evidence.recorded,
-            max((row.prompts for row in self.evidence.verifications), default=0),
-        )
+        recorded, verified = self.evidence.recorded, self.evidence.verified_prompts
         if recorded is None:
             made = f"{self.conditions.samples} recordings"
         else:

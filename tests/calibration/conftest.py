@@ -11,7 +11,7 @@ import torch
 from diffusers import WanPipeline
 
 from galaxydit.calibration.budget import Budget
-from galaxydit.calibration.build_profile import build_profile
+from galaxydit.calibration.build_profile import ProfileBuilder
 from galaxydit.calibration.calibration import Calibration, calibrate
 from galaxydit.calibration.recording import Recording
 from galaxydit.pipelines.settings import GenerationSettings
@@ -119,9 +119,7 @@ def proxy_costs() -> dict[str, float]:
 @pytest.fixture
 def drafted(tiny_wan_pipeline: WanPipeline, recordings: list[Recording], settings: GenerationSettings) -> Profile:
     """A profile of the tiny pipeline, its numbers from synthetic recordings."""
-    return build_profile(
-        tiny_wan_pipeline,
-        recordings,
+    return ProfileBuilder(tiny_wan_pipeline, recordings).profile(
         replace(settings, steps=STEPS),
         seed=0,
         speedups=(1.5, 2.0, 2.5),

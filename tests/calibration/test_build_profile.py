@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from diffusers import WanPipeline
 
-from galaxydit.calibration.build_profile import build_profile, largest_expected_error, plan_targets
+from galaxydit.calibration.build_profile import ProfileBuilder, largest_expected_error, plan_targets
 from galaxydit.calibration.fit import fit_error_map
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.schedule_error import ScheduleError
@@ -40,7 +40,11 @@ def test_the_first_two_steps_are_computed_however_little_an_early_error_counts(
     free, _ = best_schedules(ScheduleError(recordings), steps, late)[round(steps / 5)]
     assert free[1] > 1, "without the rule the second step would be reused"
     arguments = {"seed": 0, "speedups": (5.0,), "propagation": late, "name": "late"}
-    (target,) = build_profile(tiny_wan_pipeline, recordings, replace(settings, steps=steps), **arguments).recipe.targets
+    (target,) = (
+        ProfileBuilder(tiny_wan_pipeline, recordings)
+        .profile(replace(settings, steps=steps), **arguments)
+        .recipe.targets
+    )
     assert target.sigmas[:2] == recordings[0].sigmas[:2]
     assert target.warmup == 2 / steps
 
@@ -52,7 +56,7 @@ def test_schedules_leave_the_rounding_out(
     arguments = {"seed": 0, "speedups": (2.0, 3.0), "propagation": ErrorPropagation(), "name": "exact"}
 
     def full_steps(of: list[Recording]) -> list[tuple[float, ...]]:
-        profile = build_profile(tiny_wan_pipeline, of, replace(settings, steps=steps), **arguments)
+        profile = ProfileBuilder(tiny_wan_pipeline, of).profile(replace(settings, steps=steps), **arguments)
         return [target.sigmas for target in profile.recipe.targets]
 
     rounded = [replace(recording, rounding=2.0) for recording in recordings]
