@@ -29,6 +29,14 @@ def check_output_file(path: Path, suffix: str, option: str = "--out") -> None:
         raise _unwritable(option, path, error) from error
 
 
+def check_record(path: Path | None, ray: str | None) -> None:
+    """Raise GalaxyDiTError for a file of --record that this process cannot write."""
+    if path is not None and ray is not None:
+        raise refusal("--record", str(path), "a file that this process writes", "leave out --ray")
+    if path is not None:
+        check_output_file(path, ".json", "--record")
+
+
 def check_output_folder(path: Path, option: str = "--out") -> None:
     """Raise GalaxyDiTError, naming `option`, unless files can be written in a folder; leaves nothing behind."""
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from galaxydit.commands.check import check
-from galaxydit.commands.checks import check_lasting
+from galaxydit.commands.checks import check_lasting, check_record
 from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.eval_vbench import app as vbench
 from galaxydit.commands.jobs import check_price, make_videos, show_plan
@@ -23,7 +23,6 @@ from galaxydit.commands.options import (
     RayOptions,
     Record,
     RunPath,
-    check_record,
     grouped,
 )
 
@@ -76,7 +75,7 @@ def run(
 
     check_lasting(out)
     check_price(price, dry_run)
-    check_record(record, cluster)
+    check_record(record, cluster.ray)
     say(f"{job}: starting")
     read = read_job(job)
     if dry_run:

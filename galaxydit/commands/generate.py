@@ -9,7 +9,7 @@ import typer
 
 from galaxydit.commands import options
 from galaxydit.commands.captions import calibration_prompts, warn_of_unknown_words
-from galaxydit.commands.checks import check_output_file, check_prompt_inputs
+from galaxydit.commands.checks import check_output_file, check_prompt_inputs, check_record
 from galaxydit.commands.console import say, show, step_bar
 from galaxydit.commands.jobs import check_price, job_keys, make_videos, show_plan
 from galaxydit.errors import refusal
@@ -54,7 +54,7 @@ def generate(
     if given and not accelerate:
         option = f"--{next(iter(given)).replace('_', '-')}"
         raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=option)
-    options.check_record(record, cluster)
+    check_record(record, cluster.ray)
     if record is not None and accelerate:
         raise typer.BadParameter("needs all steps: add --no-accelerate", param_hint="--record")
     check_price(price, dry_run)

@@ -15,7 +15,6 @@ import typer
 from typer.core import TyperCommand
 
 from galaxydit.commands.captions import WITH_CAPTIONS
-from galaxydit.commands.checks import check_output_file
 from galaxydit.commands.console import say
 from galaxydit.errors import did_you_mean, refusal
 from galaxydit.pipelines.inputs import merge_inputs
@@ -207,14 +206,6 @@ class RayOptions:
         if self.ray is None:
             return model.load(), None
         return replace(model, offload="none").load("cpu"), model.load
-
-
-def check_record(record: Path | None, cluster: RayOptions) -> None:
-    """Raise an error for a file of --record that this process cannot write."""
-    if record is not None:
-        if cluster.ray is not None:
-            raise typer.BadParameter("is written by this process: leave out --ray", param_hint="--record")
-        check_output_file(record, ".json", "--record")
 
 
 class RayCommand(TyperCommand):

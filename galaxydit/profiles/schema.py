@@ -78,11 +78,10 @@ class Profile:
     def basis(self) -> str:
         """What the profile rests on, such as "4 recordings in float32, not checked at full size, unverified"."""
         recorded, verified = self.evidence.recorded, self.evidence.verified_prompts
-        if recorded is None:
-            made = f"{self.conditions.samples} recordings"
-        else:
+        made = f"{self.conditions.samples} recording{'s' * (self.conditions.samples != 1)}"
+        if recorded is not None:
             checked = "not checked" if recorded.excess_db is None else "checked"
-            made = f"{self.conditions.samples} recordings in {recorded.dtype}, {checked} at full size"
+            made += f" in {recorded.dtype}, {checked} at full size"
         return f"{made}, {f'verified by videos of {verified} prompts' if verified else 'unverified'}"
 
     def target_for(self, speedup: float) -> Target:
