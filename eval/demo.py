@@ -14,12 +14,13 @@ from PIL import Image
 import galaxydit
 from galaxydit.errors import refusal
 from galaxydit.eval.demo_frames import demo_frames, typical_frame
+from galaxydit.eval.jobs.estimate import time_short_videos
 from galaxydit.eval.metrics import measure, select
 from galaxydit.files import write_json
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
-from galaxydit.pipelines.generate import GeneratedVideo, generate
+from galaxydit.pipelines.generate import GeneratedVideo
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.trial import WARM_UP_STEPS, PlainVideo, accelerated, generate_with, result_of
+from galaxydit.pipelines.trial import PlainVideo, accelerated, generate_with, result_of
 from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import display_scale, save_video
 
@@ -83,7 +84,7 @@ def run_demo(
 ) -> DemoResult:
     """Generate every prompt in three ways, prompt i from the noise of seed + i, and write the files to `out`.
 
-    The videos and pictures are of the first prompt. Two short generations come first, so that one-time costs are not
+    The videos and pictures are of the first prompt. Short generations come first, so that one-time costs are not
     timed, and `on_cost` is told the expected seconds and joules (None: unknown) of all videos. `acceleration` are
     arguments of `galaxydit.accelerate`, `on_progress` is told each stage, and `cpu_counter` says whether to read the
     CPU's energy counter. Raises GalaxyDiTError without prompts, and for fewer than 2 steps.
@@ -102,9 +103,9 @@ def run_demo(
 
     galaxydit.accelerate(pipe, **acceleration).remove()  # refuses what it would refuse after the plain generation
     on_progress("warming up")
-    short = replace(settings, steps=min(WARM_UP_STEPS, settings.steps))
-    generate(pipe, prompts[0], short, seed)
-    on_cost(*_expected_cost(generate(pipe, prompts[0], short, seed, cpu_counter=cpu_counter), settings, len(prompts)))
+    cost = time_short_videos(pipe, prompts[0], settings, seed, cpu_counter=cpu_counter)
+    seconds = len(prompts) * (2 * cost.denoise + 3 * cost.rest)  # the other two denoise about half as long
+    on_cost(seconds, None if cost.watts is None else seconds * cost.watts)
     for index, prompt in enumerate(prompts):
         place = f"prompt {index + 1} of {len(prompts)}"
         make = partial(generate_with, pipe, prompt, seed=seed + index, cpu_counter=cpu_counter)
@@ -128,19 +129,6 @@ def run_demo(
     on_progress("writing files")
     _write_files(result, videos, pipe)
     return result
-
-
-def _expected_cost(short: GeneratedVideo, settings: GenerationSettings, prompts: int) -> tuple[float, float | None]:
-    """Seconds and joules (None: unknown) of the demo: two plain denoisings and three decodings for each prompt."""
-    ratio = (settings.steps or 1) / (short.settings.steps or 1)
-
-    def total(denoise: float, whole: float) -> float:
-        return prompts * (2 * ratio * denoise + 3 * (whole - denoise))
-
-    joules = None
-    if short.denoise_joules is not None and short.joules is not None:
-        joules = total(short.denoise_joules, short.joules)
-    return total(short.denoise_seconds, short.end_to_end_seconds), joules
 
 
 def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: DiffusionPipeline) -> None:

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from galaxydit.eval.cost import estimate as cost
 from galaxydit.eval.cost.estimate import BYTES_PER_PIXEL
@@ -13,7 +14,11 @@ from galaxydit.eval.jobs.record import BASELINE, VIDEO, VideoRecord
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
 from galaxydit.pipelines.published_models import Checkpoint
 from galaxydit.pipelines.runs import Unit
+from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.request import Request
+
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
 
 TIMED_VIDEOS, TIMED_SECONDS = 10, 10.0
 
@@ -62,23 +67,38 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def time_plain(job: Job) -> PlainCost:
+    """As `time_short_videos`, of the job's first prompt and seed."""
+    from galaxydit.eval.jobs.maker import load
+
+    pipe, settings = load(job)
+    return time_short_videos(pipe, job.prompts[0], settings, job.seeds_of(0)[0], BYTES_PER_PIXEL[job.video])
+
+
+def time_short_videos(
+    pipe: "DiffusionPipeline",
+    prompt: str,
+    settings: GenerationSettings,
+    seed: int,
+    bytes_per_pixel: float = 0.0,
+    *,
+    cpu_counter: bool = False,
+) -> PlainCost:
     """The cost of a plain video, from the fastest of 2 to 10 videos of at most 3 steps, because other work only slows.
 
     The first one, which has one-time costs, does not count; from 10 s on none is added.
     """
-    from galaxydit.eval.jobs.maker import WARM_UP_STEPS, load
     from galaxydit.pipelines.generate import generate
+    from galaxydit.pipelines.trial import WARM_UP_STEPS
 
-    pipe, settings = load(job)
     steps = settings.steps or WARM_UP_STEPS
     timed = min(WARM_UP_STEPS, steps)
     short, started = replace(settings, steps=timed), time.monotonic()
-    videos = [generate(pipe, job.prompts[0], short, job.seeds_of(0)[0])]
+    videos = [generate(pipe, prompt, short, seed)]
     while len(videos) < 2 or (len(videos) < TIMED_VIDEOS and time.monotonic() - started < TIMED_SECONDS):
-        videos.append(generate(pipe, job.prompts[0], short, job.seeds_of(0)[0]))
+        videos.append(generate(pipe, prompt, short, seed, cpu_counter=cpu_counter))
     video = min(videos[1:], key=lambda video: video.denoise_seconds)
     rest = min(video.end_to_end_seconds - video.denoise_seconds for video in videos[1:])
-    size = BYTES_PER_PIXEL[job.video] * video.frames.size / 3
+    size = bytes_per_pixel * video.frames.size / 3
     slowed = disturbance([Timed(PLAIN, video.denoise_seconds, 1.0, video.load, video.shared)])
     return PlainCost(video.denoise_seconds * steps / timed, rest, steps, video.watts, size, slowed)
 

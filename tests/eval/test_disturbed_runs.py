@@ -126,6 +126,7 @@ def test_a_demo_burns_no_disturbed_seconds_into_its_video(
 ) -> None:
     fake_clock.connect(tiny_wan_pipeline)
     burned: list[list[str]] = []
+    monkeypatch.setattr("galaxydit.eval.jobs.estimate.TIMED_VIDEOS", 2)  # so that the load begins in a timed video
     draw = demo.demo_frames
     monkeypatch.setattr(
         demo, "demo_frames", lambda frames, labels, report: burned.append(labels) or draw(frames, labels, report)

@@ -100,7 +100,7 @@ def test_the_fastest_short_video_counts_and_other_work_is_said(
 ) -> None:
     seconds = iter([90.0, 9.0, 6.0, *[30.0] * 10])
 
-    def video(*_: object) -> SimpleNamespace:
+    def video(*_: object, **__: object) -> SimpleNamespace:
         taken = next(seconds)
         frames = np.zeros((5, 32, 32, 3), np.float32)
         times = {"denoise_seconds": taken, "end_to_end_seconds": taken + 1, "watts": None}
