@@ -170,17 +170,21 @@ def draw_proxies(calibration: Calibration, figure: Figure) -> None:
     compared, used = calibration.profile.evidence.compared_proxies, calibration.profile.recipe.proxy
     titles = {"rho": "along a trajectory", "between": "between samples at the same step"}
     for axes, (kind, title) in zip(figure.subplots(1, 2, sharey=True), titles.items(), strict=True):
-        for compared_proxy in compared:
-            rho, colour = getattr(rows[compared_proxy.proxy], kind), ORANGE if compared_proxy.proxy == used else BLUE
-            for measured in compared_proxy.measured:
-                axes.plot(rho, measured.psnr_db, "o", color=colour)
+        for place, compared_proxy in enumerate(compared):
+            rho, colour = getattr(rows[compared_proxy.proxy], kind), f"C{place}"
+            for marker, measured in zip("osD^v", compared_proxy.measured, strict=False):
+                text = f"{compared_proxy.proxy.replace('_', ' ')}, {measured.speedup:g}x"
+                text += " (used)" if compared_proxy.proxy == used else ""
+                axes.plot(rho, measured.psnr_db, marker, color=colour, label=text)
                 if measured.psnr_low is not None and measured.psnr_high is not None:
                     axes.plot([rho, rho], [measured.psnr_low, measured.psnr_high], color=colour, lw=4, alpha=0.35)
-                text = f"{compared_proxy.proxy.replace('_', ' ')}, {measured.speedup:g}x"
-                axes.annotate(text, (rho, measured.psnr_db or 0), fontsize=6)
         axes.set(xlabel=f"Spearman's rho {title}")
-        axes.margins(0.3)
+        axes.margins(0.1)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=7)
     figure.axes[0].set_ylabel("PSNR against the plain video, dB")
+    psnrs = zip(*([row.psnr_db or 0.0 for row in each.measured] for each in compared), strict=False)
+    if all(max(at_speedup) - min(at_speedup) < 0.05 for at_speedup in psnrs):
+        figure.suptitle("The proxies coincide: their videos have the same PSNR")
 
 
 def draw_budget(calibration: Calibration, figure: Figure) -> None:
@@ -200,8 +204,12 @@ def draw_budget(calibration: Calibration, figure: Figure) -> None:
         if not measured:
             continue
         reached = [1 / (row.compute_fraction or math.nan) for row in measured]
-        axes.plot(reached, [row.psnr_db for row in measured], "-o", color=colour, label=policy)
-        second.plot([row.speedup for row in measured], reached, "o", color=colour, label=f"blocks, {policy}")
+        # An open marker shows the other policy's below it where the two coincide.
+        style = {"color": colour, "mfc": "none" if policy == PROXY else colour, "ms": 10 if policy == PROXY else 6}
+        axes.plot(
+            reached, [row.psnr_db for row in measured], "o", ls="--" if policy == PROXY else "-", label=policy, **style
+        )
+        second.plot([row.speedup for row in measured], reached, "o", label=f"blocks, {policy}", **style)
         for row in calibration.verifications:
             if row.policy == policy:
                 axes.plot(1 / row.compute_fraction, row.psnr_db, ".", ms=4, color=colour, alpha=0.35)

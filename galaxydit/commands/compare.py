@@ -90,7 +90,7 @@ def compare(
         )
         comparison = comparing.run()
     (out / "table.md").write_text(markdown(comparison), encoding="utf-8")
-    plot_pareto(comparison, out / "pareto.png")
+    plot_pareto(comparison, out / "pareto.png", source.model)
     videos = save_videos(comparison, out)
     if as_json:
         show_json(out / "results.json")

@@ -132,7 +132,7 @@ def test_results_tables_plot_and_videos(compare, tmp_path):
     text = markdown(comparison)
     assert "| uniform skip order 0 |" in text
     assert "full_steps=5 (2.00x)" in text
-    plot_pareto(comparison, tmp_path / "pareto.png")
+    plot_pareto(comparison, tmp_path / "pareto.png", "tiny")
     assert (tmp_path / "pareto.png").stat().st_size > 10_000
     (path,) = save_videos(comparison, tmp_path)
     frames, height, width, _ = load_video(path).shape
@@ -324,8 +324,9 @@ def test_a_folder_of_others_is_refused_before_anything_is_written(compare, tmp_p
 
 
 def test_controls_are_grey_and_others_have_colours_of_their_own():
-    colours = colours_of({"a": "control", "b": "paper", "c": "project", "galaxydit": "this project"})
-    assert len(set(colours.values())) == 4
+    sources = {"a": "control", "b": "paper", "c": "project", "schedule": "this project", "proxy": "this project"}
+    colours = colours_of(sources)
+    assert len(set(colours.values())) == 5
     assert colours["a"] == "#7f7f7f"
 
 
