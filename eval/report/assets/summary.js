@@ -17,16 +17,17 @@ function buildSummary() {
 function summaryRow(variant) {
   const name = make("th", { scope: "row" }, swatch(variant.index), variant.name);
   if (variant.options) name.append(make("small", {}, variant.options));
-  const counts = make("td", {}, make("b", {}, String(variant.done)));
+  const counts = make("td", { "data-title": "videos" }, make("b", {}, String(variant.done)));
   if (variant.failed) counts.append(make("small", { class: "bad" }, `${variant.failed} failed`));
   if (variant.missing) counts.append(make("small", {}, `${variant.missing} not yet`));
   return make("tr", {}, name, counts, ...data.figures.map((figure) => estimateCell(variant.estimates[figure.key], figure)));
 }
 
 function estimateCell(estimate, figure) {
-  if (!estimate) return make("td", {}, ABSENT);
+  const title = { "data-title": heading(figure) };
+  if (!estimate) return make("td", title, ABSENT);
   const [mean, low, high, worst] = [estimate.mean, estimate.low, estimate.high, estimate.worst].map((value) => format(value, figure));
-  const cell = make("td", {}, make("b", {}, mean));
+  const cell = make("td", title, make("b", {}, mean));
   if (low !== high) cell.append(make("small", {}, `${low} to ${high}`));
   if (worst !== mean) cell.append(make("small", {}, `worst ${worst}`));
   return cell;

@@ -253,7 +253,7 @@ def test_long_prompts_are_clamped_and_open_on_request(browser: Any, run_of: Call
     assert (button.text, button.get_attribute("aria-expanded")) == ("less", "true")
 
 
-def test_on_a_phone_videos_are_stacked_and_labels_of_the_plot_keep_their_size(
+def test_on_a_phone_videos_are_stacked_figures_are_seen_and_labels_of_the_plot_keep_their_size(
     browser: Any, run_of: Callable[..., Path]
 ) -> None:
     browser.execute_cdp_cmd(
@@ -264,6 +264,8 @@ def test_on_a_phone_videos_are_stacked_and_labels_of_the_plot_keep_their_size(
         places = [figure.rect for figure in browser.find_elements("css selector", "figure")]
         assert len({place["x"] for place in places}) == 1
         assert all(250 < place["width"] <= 390 for place in places)
+        cells = [cell.rect for cell in browser.find_elements("css selector", "#summary td")]
+        assert all(place["x"] + place["width"] <= 390 for place in cells)
         script = "const svg = document.querySelector('#plot svg'); return svg.clientWidth / svg.viewBox.baseVal.width"
         assert browser.execute_script(script) > 0.9
     finally:
