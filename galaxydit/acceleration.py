@@ -11,8 +11,8 @@ from torch import nn
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.description import refuse_accelerated, refuse_unworkable
 from galaxydit.energy import meter_of
-from galaxydit.errors import GalaxyDiTError, check_count, refusal
-from galaxydit.profiles.requested import settings_for
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.profiles.requested import check_attaching, settings_for
 from galaxydit.profiles.schema import Profile
 from galaxydit.profiles.settings import Settings
 from galaxydit.report import Report
@@ -26,7 +26,7 @@ from galaxydit.runtime.recognition import family_of, transformers_of, unwrap_com
 from galaxydit.runtime.registration import HookSet, hook_of
 from galaxydit.runtime.session import DEFAULT_REPORTS, Session
 from galaxydit.runtime.source import Source
-from galaxydit.runtime.timing import EdgeHook
+from galaxydit.runtime.timing import edge_hooks
 
 
 def accelerate(
@@ -48,38 +48,32 @@ def accelerate(
 ) -> "Acceleration":
     """Make a diffusers pipeline, or a bare transformer, reuse the steps that change little.
 
-    Full steps are those that are still computed. Terms: the plugin's README.
-
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
         speedup: block evaluations without the plugin, divided by those with it; from 1 to the number of steps divided
             by the number of always-computed steps; by default 2.0. Generations of 8 steps or fewer are computed in
             full; with the default, `quality` or `min_psnr` also those of fewer than 0.28 times the profile's steps.
-        policy: how full steps are chosen for a speedup. "schedule" computes planned steps. "proxy" moves a planned
-            step by at most one where the sample's proxy moves faster or slower than the calibration's mean, or than its
-            own so far. "auto" takes the one that did better on the held-out prompts of the
-            profile's calibration, else "schedule". "paper" is its recipe as published: the residual of the last full
-            step, uncorrected; `threshold` or a calibration is required.
+        policy: how full steps (still computed) are chosen. "schedule" computes planned steps; "proxy" moves these by at
+            most one step where the sample's proxy moves faster or slower than the calibration's mean, or than its own
+            so far; "auto" takes the one that did better on the held-out prompts of the profile's calibration, else
+            "schedule"; "paper" repeats the last full step's residual, uncorrected, by `threshold` or a calibration.
         max_error: largest expected relative error of a reused step, at least 0. A step whose expected error is larger
             is computed, even if `speedup` is then missed.
         profile: a `Profile`, a file of `galaxydit calibrate`, "hf://owner/name" on the Hugging Face Hub, or the name
             of a shipped profile; by default that of this model. Without one, `general_schedule` plans full steps, and
             `max_error` learns errors during the generation.
-        threshold: for manual tuning: the first fifth of the steps is computed, then steps are reused while the summed
-            change of the proxy is below the threshold. Larger is faster, 0 reuses nothing. arXiv 2512.03451 decides
-            so, and reuses as `policy="paper"`.
+        threshold: for manual tuning, as in arXiv 2512.03451: after the first fifth, steps are reused while the summed
+            change of the proxy is below it. Larger is faster, 0 reuses nothing; reuse as there: `policy="paper"`.
         min_psnr: instead of a speedup, a PSNR against the plain video in dB: the largest speedup whose mean PSNR on the
             calibration's held-out prompts has a 95 % interval above it. Needs a measured profile.
         quality: instead of a speedup, "lossless" (every step is computed), or a name for a speedup: "high" (1.5),
             "balanced" (2.0) or "fast" (3.0).
-        proxy: one of `galaxydit.PROXIES`; by default the measured profile's, else the proxy of the best published
-            quality that this kind of transformer offers (`galaxydit.profiles.resolve.documented_proxy`).
+        proxy: one of `galaxydit.PROXIES`; by default the measured profile's, else `profiles.resolve.documented_proxy`.
         warmup: share of first steps that are always computed, in [0, 1]; by default the profile's for the speedup;
             without a profile, at most 0.4 / speedup; at most 0.2 and, with `threshold` or `max_error` alone, 0.2.
         config: all settings, instead of the arguments from `speedup` to `warmup`.
         scheduler: for a bare transformer, the scheduler that drives it; a pipeline has its own. Without a scheduler,
-            full steps do not correct the error of the reused steps before them (`GalaxyDiTConfig.correction`), and
-            calls can be reused only inside a `cache_context` that gives the step (`apply_galaxydit`).
+            nothing is corrected, and calls can be reused only in a `cache_context` with the step (`apply_galaxydit`).
         keep_reports: how many reports `Acceleration.reports` keeps; None keeps all.
         on_report: called with the report of each generation when it ends, for example to log it.
 
@@ -90,13 +84,7 @@ def accelerate(
             transformer is unsupported, accelerated or cached already; the profile is damaged or another model's.
     """
     request = Request(speedup, policy, max_error, threshold, min_psnr, quality, profile, proxy, warmup)
-    is_scheduler = hasattr(scheduler, "timesteps") or hasattr(scheduler, "set_timesteps")
-    if scheduler is not None and (isinstance(scheduler, type) or not is_scheduler):
-        raise refusal("scheduler", scheduler, "an instance of a diffusers scheduler", "pass for example pipe.scheduler")
-    if keep_reports is not None:
-        check_count("keep_reports", keep_reports, minimum=1)
-    if on_report is not None and not callable(on_report):
-        raise refusal("on_report", on_report, "a function of a report", "pass for example on_report=print")
+    check_attaching(scheduler, keep_reports, on_report)
     settings = settings_for(pipe, request, config)
     return Acceleration(pipe, settings, scheduler, keep_reports=keep_reports, on_report=on_report)
 
@@ -150,9 +138,8 @@ class Acceleration:
         for name, transformer in transformers.items():
             refuse_accelerated(name, transformer)
         self._pipe, self._transformers, self._observer, self._engine = pipe, transformers, observer, engine
-        self._keep_reports, self._on_report = keep_reports, on_report
         self._source = Source(pipe, next(iter(transformers.values())), scheduler)
-        self._peers: list[Session] = []
+        self._of_sessions = self._source, keep_reports, on_report, list[Session]()
         self._settings = settings if isinstance(settings, Settings) else Settings(settings)
         self._attachments = Attachments(self._attachment(self._settings))
         meter_of(self._source.device)  # opened now, because that takes seconds, which would count in a generation
@@ -165,8 +152,8 @@ class Acceleration:
                 self._hooks.add(transformer, RootHook(choose, self._hooks, self._detach), is_root=True)
             self._attachments.base.place()
             self._hooks.refresh()
-            if not isinstance(pipe, nn.Module):
-                self._attach_edges(pipe)
+            for module, hook in edge_hooks(pipe, self._attachments, self._missed):
+                self._hooks.add(module, hook)
         except BaseException:
             self.remove()
             raise
@@ -174,7 +161,7 @@ class Acceleration:
     def _attachment(self, settings: Settings) -> Attachment:
         for name, transformer in self._transformers.items():
             refuse_unworkable(transformer, self._families[name], settings.config)
-        session = settings.session(self._source, self._keep_reports, self._on_report, self._peers)
+        session = settings.session(*self._of_sessions)
         engines = {
             name: self._engine(transformer, name, self._families[name], session, self._observer)
             for name, transformer in self._transformers.items()
@@ -185,17 +172,8 @@ class Acceleration:
         source = "no profile" if self.profile is None else f"profile {self.profile.name!r}"
         return f"<Acceleration of {type(self._pipe).__name__}: {type(self.config.policy).__name__}, {source}>"
 
-    def _attach_edges(self, pipe: Any) -> None:
-        encoders = [getattr(pipe, name, None) for name in ("text_encoder", "text_encoder_2", "text_encoder_3")]
-        decoder = getattr(getattr(pipe, "vae", None), "decoder", None)
-        for module in (*encoders, decoder):
-            if isinstance(module, nn.Module):
-                choose = self._attachments.current if module is decoder else self._attachments.wanted
-                self._hooks.add(module, EdgeHook(choose, self._missed, encodes_text=module is not decoder))
-
     def _missed(self) -> str:
-        timesteps = getattr(self._source.scheduler, "timesteps", None)
-        return missed(self._pipe, self._transformers, self._hooks, timesteps)
+        return missed(self._pipe, self._transformers, self._hooks, getattr(self._source.scheduler, "timesteps", None))
 
     @property
     def _session(self) -> Session:
@@ -219,15 +197,14 @@ class Acceleration:
 
     def using(self, *, config: GalaxyDiTConfig | None = None, **request: Any) -> AbstractContextManager[Attachment]:
         """Context manager for one request: generations that this thread or asyncio task begins inside have the settings
-        of `set` with these arguments; it yields their `config`, `report` and `reports`,
-        which join `Acceleration.reports` at its end. Raises the errors of `accelerate`."""
+        of `set` with these arguments. It yields their `config`, `report` and `reports`; these join
+        `Acceleration.reports` at its end. Raises the errors of `accelerate`."""
         settings = settings_for(self._pipe, self._request(config, request), config)
         return self._attachments.opened(self._attachment(settings))
 
     def _request(self, config: GalaxyDiTConfig | None, arguments: dict[str, Any]) -> Request:
         self._refuse_removed()
-        given = {} if config is not None or self._settings.given is None else {"profile": self._settings.given}
-        return Request(**given | arguments)
+        return Request(**{"profile": None if config else self._settings.given} | arguments)
 
     def _refuse_removed(self) -> None:
         if not self._hooks.are_attached:

@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from galaxydit.config import GalaxyDiTConfig
-from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_choice, refusal
+from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_choice, check_count, refusal
 from galaxydit.profiles.resolve import resolve
 from galaxydit.profiles.settings import Settings
 from galaxydit.proxies import PROXIES
@@ -26,3 +26,14 @@ def settings_for(pipe: Any, request: Request, config: GalaxyDiTConfig | None) ->
     if settings.config.history_length == 0 and request.quality != LOSSLESS:
         warnings.warn("galaxydit: threshold=0 reuses nothing; raise it to go faster", NoEffectWarning, stacklevel=3)
     return settings
+
+
+def check_attaching(scheduler: Any, keep_reports: Any, on_report: Any) -> None:
+    """Raise GalaxyDiTError for one of these arguments that is not allowed."""
+    is_scheduler = hasattr(scheduler, "timesteps") or hasattr(scheduler, "set_timesteps")
+    if scheduler is not None and (isinstance(scheduler, type) or not is_scheduler):
+        raise refusal("scheduler", scheduler, "an instance of a diffusers scheduler", "pass for example pipe.scheduler")
+    if keep_reports is not None:
+        check_count("keep_reports", keep_reports, minimum=1)
+    if on_report is not None and not callable(on_report):
+        raise refusal("on_report", on_report, "a function of a report", "pass for example on_report=print")

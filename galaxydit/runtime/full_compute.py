@@ -3,8 +3,8 @@
 from galaxydit.policies.policy import Reason
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.clean import Mix, mix_of
-from galaxydit.runtime.generation import NEW_TRAJECTORY
-from galaxydit.runtime.session import MOST_BREAKS, Session
+from galaxydit.runtime.generation import MOST_BREAKS, NEW_TRAJECTORY
+from galaxydit.runtime.session import Session
 from galaxydit.runtime.step import Noise
 
 RESIZED = (

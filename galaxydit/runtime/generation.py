@@ -21,6 +21,8 @@ NEW_TRAJECTORY = (
     "the latent of a step does not continue that of the step before (another window or another loop began, or the "
     "latent was rolled, replaced or resized), so nothing before it is reused"
 )
+MOST_BREAKS = 2  # steps that no latent continued into; with more, each step rolls the latent or draws noise
+BROKEN = f"no latent continued into more than {MOST_BREAKS} steps (rolled, replaced, or with new noise)"
 
 
 @dataclass
@@ -136,15 +138,25 @@ class Generation:
         """Whether a call that continues no trajectory begins another one here, and no new generation."""
         return call.info.step > self.first or call.info.step == self.step
 
-    def begin(self, step: int) -> Trajectory:
-        """A new trajectory from `step` on, as fast as the others, with the branches of their last steps."""
+    def begin(self, step: int) -> tuple[Trajectory, bool]:
+        """A new trajectory from `step` on, as fast as the others, with the branches of their last steps; and whether a
+        latent broke off there."""
+        is_late = step > self.first + 2  # earlier, the outputs of some models move a latent far
+        is_window = any(one.step == step for one in self.trajectories)
+        self.is_checked = self.is_checked or is_window or is_late
+        if self.goal is not None and (is_late or is_window):
+            self.goal = replace(self.goal, verified=None)  # known for whole latents alone
+        if step > self.first:
+            self.breaks.add(step)
+        if len(self.breaks) > MOST_BREAKS:
+            self.cannot_reuse, is_late = self.cannot_reuse or BROKEN, False
         speed, stride = (max((getattr(one, name) for one in self.trajectories), default=0.0) for name in SPEEDS)
         begun = Trajectory(speed=speed, stride=stride)
         if self.trajectories:
             latest = self.trajectories[-1]
             begun.seen.extend(list(latest.seen)[: -1 if latest.step == step else None])
         self.trajectories.append(begun)
-        return begun
+        return begun, is_late
 
     def end(self, trajectory: Trajectory) -> None:
         trajectory.release()

@@ -6,7 +6,6 @@ import warnings
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import wraps
 from typing import Any
 
 import torch
@@ -21,28 +20,13 @@ from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.energy_window import EnergyWindow
 from galaxydit.runtime.generation import NEW_TRAJECTORY, Generation
 from galaxydit.runtime.identity import CallIdentity, UnknownCallError
-from galaxydit.runtime.source import Source
+from galaxydit.runtime.one_at_a_time import one_at_a_time
+from galaxydit.runtime.source import Differences, Source
 from galaxydit.runtime.step import noise_of, sigmas_of
 from galaxydit.runtime.trajectory import Trajectory
 
 DEFAULT_REPORTS = 16
 MOST_GENERATIONS, MOST_TRAJECTORIES = 4, 16  # whose tensors are kept at the same time
-MOST_BREAKS = 2  # steps that no latent continued into; with more, each step rolls the latent or draws noise
-BROKEN = f"no latent continued into more than {MOST_BREAKS} steps (rolled, replaced, or with new noise)"
-
-Differences = Callable[[int, tuple[float, ...] | None, Source, tuple[int, ...]], tuple[list[str], list[str]]]
-"""From a generation's number of steps, sigmas, source and latent shape without the batch to notes and warnings."""
-
-
-def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: one decorated method of a session runs at a time, because several threads may share the session."""
-
-    @wraps(method)
-    def locked(session: "Session", *arguments: Any) -> Any:
-        with session.lock:
-            return method(session, *arguments)
-
-    return locked
 
 
 @dataclass(eq=False)
@@ -84,11 +68,10 @@ class Session:
     @property
     def reports(self) -> list[Report]:
         """The reports of the last generations, by their beginning; the generation of the latest call is the last."""
-        others = [generation for generation in self.generations if generation is not self.current]
-        live = [*others, *([self.current] if self.current else [])]
+        live = sorted(self.generations, key=lambda one: one is self.current)
         return [*self._reports, *(generation.report() for generation in live)]
 
-    @_one_at_a_time
+    @one_at_a_time
     def enter(self, call: CallIdentity, group: Any | None) -> tuple[Generation, Trajectory]:
         """A call's generation and trajectory, new if it continues none; `group` is the process group of the tokens.
         Raises UnknownCallError where the scheduler counts the steps of another thread."""
@@ -106,17 +89,9 @@ class Session:
         generation, trajectory = next((pair for pair in found if pair[1] is not None), (None, None))
         if trajectory is None:
             generation = next((one for one in reversed(fitting) if one.holds(call)), None) or self._open(call)
-            trajectory, self.current = generation.begin(call.info.step), generation
-            is_late = call.info.step > generation.first + 2  # earlier, the outputs of some models move a latent far
-            is_window = any(one.step == call.info.step for one in generation.trajectories)
-            generation.is_checked = generation.is_checked or is_window or is_late
-            if generation.goal is not None and (is_late or is_window):
-                generation.goal = replace(generation.goal, verified=None)  # known for whole latents alone
-            if call.info.step > generation.first:
-                generation.breaks.add(call.info.step)
-            if len(generation.breaks) > MOST_BREAKS:
-                generation.cannot_reuse = generation.cannot_reuse or BROKEN
-            elif is_late:
+            trajectory, broke_off = generation.begin(call.info.step)
+            self.current = generation
+            if broke_off:
                 self.warn_and_note(NEW_TRAJECTORY)
         elif trajectory.step < call.info.step and generation is not None:
             generation.breaks.discard(call.info.step)
@@ -204,14 +179,14 @@ class Session:
         own = [one for one in self.generations if thread in (None, one.thread)]
         return any(one.is_under_way(self.source.pipe, self.source.scheduler) for one in own)
 
-    @_one_at_a_time
+    @one_at_a_time
     def adopt(self, reports: list[Report]) -> None:
         """Add the reports of another session, which has ended."""
         for generation in [one for one in self.generations if one.finished]:
             self._archive(generation)
         self._reports.extend(reports)
 
-    @_one_at_a_time
+    @one_at_a_time
     def close(self) -> None:
         for generation in sorted(self.generations, key=lambda one: one is self.current):
             self._archive(generation)
@@ -232,7 +207,7 @@ class Session:
         own = [generation for generation in self.generations if generation.thread == threading.get_ident()]
         return self.current if self.current in own else next(iter(own[::-1]), default)
 
-    @_one_at_a_time
+    @one_at_a_time
     def end(self) -> None:
         """End the latest generation of this thread when its pipeline ends: drop its tensors, but keep its report. The
         accelerated pipeline does not end in mid-loop, so another one that shares its transformer did."""
@@ -244,7 +219,7 @@ class Session:
                 energy.end_decoding()
             self._finish(latest)
 
-    @_one_at_a_time
+    @one_at_a_time
     def leave(self, generation: Generation, records: list[CallRecord], device: torch.device) -> None:
         """Record a call, one record a sample; the last step waits for the device, so that its time covers all work."""
         generation.calls += records
@@ -256,7 +231,7 @@ class Session:
         if records[-1].step == generation.steps - 1 and energy.owner == id(self):
             energy.end_denoising(token_group(self.source.transformer))
 
-    @_one_at_a_time
+    @one_at_a_time
     def leave_unknown(self, component: str, blocks: int) -> None:
         """Record a call that was computed because it was not understood, in this thread's latest generation."""
         generation = self._latest(None)

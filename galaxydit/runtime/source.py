@@ -1,5 +1,6 @@
 """Where calls come from: the pipeline or bare transformer, and the scheduler that drives it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,3 +49,7 @@ class Source:
     @property
     def may_be_running(self) -> bool:
         return getattr(self.pipe, "_current_timestep", self.pipe is not self.transformer or None) is not None
+
+
+Differences = Callable[[int, tuple[float, ...] | None, Source, tuple[int, ...]], tuple[list[str], list[str]]]
+"""From a generation's number of steps, sigmas, source and latent shape without the batch to notes and warnings."""

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from galaxydit.device_queue import synchronize
 from galaxydit.energy import difference, read
 from galaxydit.errors import FullComputeWarning
-from galaxydit.runtime.attachment import Attachment
+from galaxydit.runtime.attachment import Attachment, Attachments
 from galaxydit.runtime.registration import HOOK_NAME, PluginHook
 from galaxydit.torch_compile import around_the_model
 
@@ -53,3 +53,13 @@ class EdgeHook(PluginHook):
         else:
             session.decoded()
         return output
+
+
+def edge_hooks(pipe: Any, attachments: Attachments, missed: Callable[[], str]) -> Iterator[tuple[nn.Module, EdgeHook]]:
+    """The text encoders and the decoder of a pipeline with a hook each; none for a bare transformer."""
+    names = () if isinstance(pipe, nn.Module) else ("text_encoder", "text_encoder_2", "text_encoder_3")
+    decoder = getattr(getattr(pipe, "vae", None), "decoder", None) if names else None
+    for module in (*(getattr(pipe, name, None) for name in names), decoder):
+        if isinstance(module, nn.Module):
+            choose = attachments.current if module is decoder else attachments.wanted
+            yield module, EdgeHook(choose, missed, encodes_text=module is not decoder)
