@@ -28,7 +28,7 @@ from galaxydit.errors import check_number, refusal
 from galaxydit.pipelines.conditions import conditions_of, package_versions
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.published_models import own_settings, recommended_settings
-from galaxydit.pipelines.runs import Executor, InProcess, Store
+from galaxydit.pipelines.runs import Executor, InProcess, Store, expect
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sizes import fit_size
 from galaxydit.policies.budget import full_step_count
@@ -149,6 +149,7 @@ def calibrate(
         budget = replace(budget, verified=min(budget.verified, len(held_out)))
     held_out = held_out[: budget.verified]
     say(f"recordings of {_size_of(small(own[0]))} in float32; {costs.describe(budget, speedups)}")
+    expect(progress, costs.seconds(costs.videos(budget, budget.samples[1], speedups)))
     planner = Planner(pipe, settings, seed, speedups, name, timing, proxy_costs or {})
     samples = parts.samples(own, [0], small)
     on_profile(planner.profile(samples))

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from galaxydit.errors import FullComputeWarning, GalaxyDiTError, NoEffectWarning, refusal
@@ -22,7 +23,7 @@ from galaxydit.eval.jobs.maker import VideoMaker
 from galaxydit.eval.jobs.record import VIDEO, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import open_run, plan_run, refuse_mixed_versions
 from galaxydit.files import write_json
-from galaxydit.pipelines.runs import Executor, InProcess, Record, Store, Unit, progress_of, results, run
+from galaxydit.pipelines.runs import Executor, InProcess, Record, Store, Unit, expect, progress_of, results, run
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +95,9 @@ class CompareJob:
             plain = self.tuning.units()[:1]
             first = video_record(self._run("plain", plain, [""])[0])
             (made,) = results(plain, self.store)  # raises if it failed
+            generations = self.plan.generations([each.method for each in self.contenders], made["settings"]["steps"])
+            share = fmean(1 / speedup for speedup in self.plan.speedups)  # of a plain video's seconds
+            expect(self.progress, sum(generations) * share * first.seconds)
             rows, videos = self._score(self._tune(self._calibrate(made["settings"]["steps"])))
         if self.failed and not rows:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 from galaxydit.errors import check_number, refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from galaxydit.eval.jobs.job import Job
+    from galaxydit.eval.methods.method import Method
 
 TUNING_SEED = 50_000
 SCORING_SEED = 100_000  # noise that neither tuning nor any calibration sees
@@ -43,6 +46,12 @@ class ComparisonPlan:
         if seen:
             expected = f"none of the calibration prompts, of which it holds {len(seen)}"
             raise refusal("prompts", min(seen), expected, "leave them out, because settings were tuned on them")
+
+    def generations(self, methods: "Sequence[Method]", steps: int) -> tuple[int, int]:
+        """Most generations to tune, if 40 % of the settings stay after the first prompt, and to score."""
+        candidates = sum(len(method.settings(steps)) for method in methods if method.tuned)
+        tuning = round(candidates * (1 + 0.4 * (self.tuned - 1)))
+        return tuning, len(methods) * (len(self.speedups) + 1) * len(self.prompts) * len(self.seeds)
 
     @property
     def tuning_prompts(self) -> tuple[str, ...]:

@@ -102,12 +102,10 @@ def compare(
 
 
 def _cost(methods: "Sequence[Method]", plan: ComparisonPlan, steps: int) -> str:
-    """A sentence on how many generations a comparison takes at most, if 40 % of the settings stay after one prompt."""
-    candidates = sum(len(method.settings(steps)) for method in methods if method.tuned)
-    tuning = round(candidates * (1 + 0.4 * (plan.tuned - 1)))
-    scoring = len(methods) * (len(plan.speedups) + 1) * len(plan.prompts) * len(plan.seeds)
+    """A sentence on how many generations a comparison takes at most; the first one shows how long they take."""
+    tuning, scoring = plan.generations(methods, steps)
     fewer = "fewer --prompts, --speedups, --methods or --tune-prompts take less"
-    return f"up to {tuning} generations to tune and {scoring} to score, unless they are stored; {fewer}"
+    return f"up to {tuning} generations to tune and {scoring} to score, unless stored, timed after the first; {fewer}"
 
 
 def _list_methods(as_json: bool) -> None:

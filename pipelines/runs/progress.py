@@ -61,9 +61,12 @@ class Tally:
             return None
         return timedelta(seconds=round(self.remaining * (self.times[-1] - self.times[0]) / (len(self.times) - 1)))
 
+    @property
+    def counts(self) -> str:
+        return f"{self.done} done, {self.failed} failed, {self.remaining} remaining"
+
     def __str__(self) -> str:
-        text = f"{self.done} done, {self.failed} failed, {self.remaining} remaining"
-        return f"{text}, {self.left} left" if self.remaining and self.left is not None else text
+        return f"{self.counts}, {self.left} left" if self.remaining and self.left is not None else self.counts
 
 
 def tally(records: Iterable[Record], total: int) -> Tally:
@@ -77,10 +80,10 @@ def tally(records: Iterable[Record], total: int) -> Tally:
     return counted
 
 
-def render(counted: Tally, heading: str = "host") -> Group:
-    """A bar, a line of text, and a table of `counted.rows`, whose first column is titled `heading`."""
+def render(counted: Tally, heading: str = "host", text: str = "") -> Group:
+    """A bar, a line of text (by default of the tally), and a table of `counted.rows` by `heading`."""
     bar = ProgressBar(total=max(1, counted.total), completed=counted.done + counted.failed, width=40)
-    parts: list[RenderableType] = [Padding(bar, expand=False), Text(str(counted))]
+    parts: list[RenderableType] = [Padding(bar, expand=False), Text(text or str(counted))]
     if counted.rows:
         running = [row.running for row in counted.rows.values()]
         headings = (heading, *["running"] * any(running), "done", "failed", "s/unit")
@@ -123,13 +126,18 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
 
     def __init__(self, console: Console | None = None) -> None:
         self.stage = ""
+        self._end: float | None = None  # of all stages, on the clock of `time.monotonic`
         self._console = console or Console(soft_wrap=True)
         self._counted = Tally(0)
         self._live: Live | None = None
 
     def start(self, total: int, done: int, failed: int) -> None:
         self._counted = Tally(total, done, failed)
-        self._line(f"start; {self._counted}")
+        self._line(f"start; {self._state()}")
+
+    def expect(self, seconds: float) -> None:
+        """Count down from an estimate of all stages, in place of the time left of each."""
+        self._end = time.monotonic() + seconds
 
     def _open(self) -> None:
         """Begin the view with the first unit, because bars of downloads, which come before it, would tear it."""
@@ -147,7 +155,7 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
         if record.is_done:
             self._counted.times.append(time.monotonic())
         if self._live is None:
-            self._line(f"worker {worker}: {record.unit} {record.status} in {record.seconds:.1f} s; {self._counted}")
+            self._line(f"worker {worker}: {record.unit} {record.status} in {record.seconds:.1f} s; {self._state()}")
 
     def stop(self) -> None:
         if self._live is not None:
@@ -176,14 +184,27 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
         return self._with_stage(f"{self._counted.done} of {self._counted.total} done")
 
     def _view(self) -> Group:
-        view = render(self._counted, "worker")
+        view = render(self._counted, "worker", self._state())
         return Group(Text(self.stage), view) if self.stage else view
+
+    def _state(self) -> str:
+        """Counts of the stage, and the time left: of the stage, or where it is known of all stages."""
+        if self._end is None:
+            return str(self._counted)
+        left = timedelta(seconds=round(max(0.0, self._end - time.monotonic())))
+        return f"{self._counted.counts}, all stages about {left}" if left else self._counted.counts
 
     def _line(self, text: str) -> None:
         self._console.print(printable(self._with_stage(text)), markup=False, highlight=False, soft_wrap=True)
 
     def _with_stage(self, text: str) -> str:
         return f"{self.stage}: {text}" if self.stage else text
+
+
+def expect(tell: Callable[[str, int, int], None], seconds: float) -> None:
+    """Give a `LiveProgress` the estimated seconds of all stages; other listeners get none."""
+    if isinstance(tell, LiveProgress):
+        tell.expect(seconds)
 
 
 def progress_of(stage: str, tell: Callable[[str, int, int], None]) -> Progress:

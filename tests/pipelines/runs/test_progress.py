@@ -1,4 +1,5 @@
 import io
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
@@ -6,7 +7,7 @@ from types import ModuleType
 import pytest
 from rich.console import Console
 
-from galaxydit.pipelines.runs import LiveProgress, Record, Store, progress_of, run
+from galaxydit.pipelines.runs import LiveProgress, Record, Store, expect, progress_of, run
 from galaxydit.pipelines.runs.progress import render, tally
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -66,6 +67,17 @@ def test_stages_with_and_without_units_are_named(store: Store, makers: ModuleTyp
     stage = progress_of("recording", lambda *counts: told.append(counts))
     run(makers.noise_units(2), makers.NoiseMaker(), store, progress=stage)
     assert told == [("recording", 1, 2), ("recording", 2, 2)]
+
+
+def test_an_estimate_of_all_stages_takes_the_place_of_the_time_left_of_each(store: Store, makers: ModuleType):
+    out = io.StringIO()
+    with LiveProgress(Console(file=out, width=200)) as progress:
+        expect(progress, 3601.0)
+        expect(lambda *_: None, 1.0)
+        run(makers.noise_units(3), makers.NoiseMaker(), store, progress=progress_of("recording", progress))
+    lines = out.getvalue().splitlines()
+    assert all(re.search(r"remaining, all stages about (1:00:0|0:59:)\d", line) for line in lines)
+    assert " left" not in out.getvalue()
 
 
 @pytest.mark.parametrize("running", ["", "00001"])
