@@ -72,7 +72,7 @@ class CalibrationMaker(Maker):
         """Seconds of a plain step and its parts, of a recorded step, and joules and bytes where they are known."""
         recorded = GenerationSettings(**data["recorded"])
         timed = time_steps(self.pipe, prompt, settings, seed)
-        with in_float32(self.pipe) if is_rounded(self.pipe) else nullcontext():
+        with in_float32(self.pipe) if is_rounded(self.pipe) else nullcontext(), observed(self.pipe):
             small = time_steps(self.pipe, prompt, recorded, seed)
         found = {"full": asdict(timed), "small": asdict(small)}
         return found | {"device": device_name(self.pipe), "versions": package_versions()}
