@@ -30,7 +30,15 @@ def test_the_top_level_holds_the_packages_and_what_people_look_for_there():
         "\n"
     )
     found = {line.split("/")[0] for line in tracked if line and not line.startswith(".")}
-    files = {"CHANGELOG.md", "CITATION.cff", "LICENSE", "README.md", "constraints.txt", "pyproject.toml"}
+    files = {
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "README.md",
+        "constraints.txt",
+        "pyproject.toml",
+    }
     assert found == files | {"calibration", "eval", "galaxydit", "pipelines", "tests"}
 
 
