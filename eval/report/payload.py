@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import PurePath
 from typing import Any
 
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord
@@ -44,7 +45,7 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
             {
                 "index": index,
                 "isBaseline": summary.name == BASELINE,
-                "options": ", ".join([variant.method, *(f"{key} {value}" for key, value in variant.options.items())]),
+                "options": ", ".join([variant.method, *map(_option, variant.options.items())]),
                 **asdict(summary),
             }
             for index, (variant, summary) in enumerate(zip(run.job.variants, summaries, strict=True))
@@ -72,6 +73,11 @@ def step_letters(report: Mapping[str, Any]) -> str:
     for call in report["calls"]:
         reused.setdefault(call["step"], set()).add(call["reused"])
     return "".join("m" if len(kinds) > 1 else "r" if True in kinds else "c" for _, kinds in sorted(reused.items()))
+
+
+def _option(option: tuple[str, Any]) -> str:
+    name, value = option
+    return f"{name} {PurePath(value).name if isinstance(value, str) else value}"  # of a path its last part
 
 
 def _facts(run: Run, devices: Sequence[str]) -> list[tuple[str, str]]:

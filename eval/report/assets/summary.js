@@ -28,7 +28,8 @@ function estimateCell(estimate, figure) {
   if (!estimate) return make("td", title, ABSENT);
   const [mean, low, high, worst] = [estimate.mean, estimate.low, estimate.high, estimate.worst].map((value) => format(value, figure));
   const cell = make("td", title, make("b", {}, mean));
-  if (low !== high) cell.append(make("small", {}, `${low} to ${high}`));
-  if (worst !== mean) cell.append(make("small", {}, `worst ${worst}`));
+  const small = (text) => make("small", {}, text.replaceAll(", disturbed", "")); // said by the mean
+  if (low !== high) cell.append(small(`${low} to ${high}`));
+  if (worst !== mean) cell.append(small(`worst ${worst}`));
   return cell;
 }
