@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler
+from seeing import Seeing
 from torch import Tensor
 
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig, GalaxyDiTError, Proxy, Reuse, Threshold
 from galaxydit.extrapolation import CachedStep
-from galaxydit.policies.policy import Decision, Observation, Reason
 from galaxydit.proxies import Place
 from galaxydit.runtime.call import Call
 
@@ -43,24 +43,11 @@ class Counts(Reuse):
         return {"known": len(past)}
 
 
-class Seen:
-    """Reuses every second step, and keeps what it saw."""
-
-    reads_proxy, reuses, learns_errors = False, True, False
-
-    def __init__(self) -> None:
-        self.seen: list[Observation] = []
-
-    def decide(self, observation: Observation, state: None = None) -> tuple[Decision, None]:
-        self.seen.append(observation)
-        return Decision(observation.step % 2 == 1, Reason.CUSTOM), None
-
-
 @pytest.mark.parametrize(("alignment", "branches"), [(True, ["cond"]), (False, ["cond", "uncond"])])
 def test_a_policy_sees_branch_guidance_and_measured_numbers(
     alignment: bool, branches: list[str], tiny_wan: Any
 ) -> None:
-    policy = Seen()
+    policy = Seeing(lambda step: step % 2 == 1, reads_proxy=False)
     config = GalaxyDiTConfig(policy, reuse=Counts(), guidance_alignment=alignment, correction=False)
     with galaxydit.accelerate(tiny_wan.pipe, config=config):
         tiny_wan.run()

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 import torch
 from diffusers import WanPipeline
+from seeing import Seeing
 from torch import Tensor
 
 from galaxydit.eval.methods.accumulation import Accumulation, Difference, attached
 from galaxydit.eval.methods.easycache import LATENT, predicted_change, settings
-from galaxydit.policies.policy import Decision, Observation, Reason
 
 Decided = Callable[..., list[bool]]
 KNOWN = {"measured": {"rate": 0.5, "output": 2.0}}
@@ -32,23 +32,10 @@ def test_without_a_rate_the_step_is_computed(decided: Decided) -> None:
     assert decided(rule, known, "measured", distance=0.1) == [False, False, True]
 
 
-class ReusesSecond:
-    """Reuses step 2 and keeps what it saw."""
-
-    reads_proxy, reuses, learns_errors = True, True, False
-
-    def __init__(self) -> None:
-        self.seen: list[Observation] = []
-
-    def decide(self, observation: Observation, state: None = None) -> tuple[Decision, None]:
-        self.seen.append(observation)
-        return Decision(observation.step == 2, Reason.CUSTOM), None
-
-
 def test_the_rule_sees_the_sizes_that_it_is_promised_and_reuse_adds_the_kept_difference(
     tiny_wan_pipeline: WanPipeline, latents: Callable[..., Tensor]
 ) -> None:
-    policy, inputs, outputs = ReusesSecond(), [], []
+    policy, inputs, outputs = Seeing(lambda step: step == 2, reads_proxy=True), [], []
 
     def keep(module: object, args: object, kwargs: dict[str, Tensor], output: tuple[Tensor]) -> None:
         inputs.append(kwargs["hidden_states"])
