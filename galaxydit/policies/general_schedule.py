@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from galaxydit.errors import check_count, check_number
 from galaxydit.policies.budget import distinct_steps, full_step_count
@@ -31,8 +32,8 @@ class GeneralSchedule(Schedule):
     def planned(self, observation: Observation, count: int, switch: int) -> tuple[int, ...]:
         levels = np.array(observation.noise_levels[observation.first :])
         steps, first = len(levels), min(max(self.first_steps, observation.warmup_steps), count - 1)
-        # Share of the steps that reach the noise level at flow shift 5: sigma = 5 s / (1 + 4 s), u = 1 - s.
-        share = 1 - (levels / (FLOW_SHIFT - (FLOW_SHIFT - 1) * levels) if observation.sigmas else levels)
+        # Share of the steps that reach the noise level at flow shift 5: u = 1 - s.
+        share = 1 - (unshifted(levels, FLOW_SHIFT) if observation.sigmas else levels)
         growth = 1.214 * (1 - share) ** 3.832 + 0.246
         density = (growth**POWER + LATE * share**4) * np.diff(share, append=1.0).clip(min=1e-9)
         density[:first] = 0.0
@@ -43,6 +44,11 @@ class GeneralSchedule(Schedule):
         reached = np.cumsum(np.minimum(1, high * density))
         late = np.searchsorted(reached, np.arange(1, count - first + 1) - 1e-6).tolist()
         return moved_to(switch, distinct_steps([*range(first), *late], steps))
+
+
+def unshifted(levels: NDArray[np.float64], shift: float) -> NDArray[np.float64]:
+    """The noise levels s that a flow shift moves to `levels` = shift s / (1 + (shift - 1) s)."""
+    return levels / (shift - (shift - 1) * levels)
 
 
 def general_schedule(speedup: float, warmup_steps: int = 1) -> Schedule:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from galaxydit.errors import check_count, refusal
+from galaxydit.policies.general_schedule import unshifted
 from galaxydit.policies.policy import Limits, Observation
 from galaxydit.policies.schedule import Schedule
 from galaxydit.profiles.resolve import resolve
@@ -78,7 +79,7 @@ def noise_levels(
     full_steps = choose(known)
     levels = np.array([known[step] for step in full_steps])
     shift = float(getattr(scheduler, "shift", None) or config.get("flow_shift") or 1.0)
-    sigmas = tuple((levels / (shift - (shift - 1) * levels)).tolist())
+    sigmas = tuple(unshifted(levels, shift).tolist())
     kind: Any = type(f"{name}AtNoiseLevels", (_AtNoiseLevels, type(scheduler)), {"noise_levels": sigmas})
     own = kind.from_config(config)
     try:
