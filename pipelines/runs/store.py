@@ -199,7 +199,9 @@ class Store:
                 self._remove([f"{UNITS}/{name}"])
         for name in (there := self._list(FILES)):
             match, path = ATTEMPT.fullmatch(name), f"{FILES}/{name}"
-            if match is None or (record := self.read_sound(by_hash.get(match["hash"], ""))) is None:
+            if match is None or match["hash"] not in by_hash:
+                continue
+            if (record := self.read_sound(by_hash[match["hash"]])) is None:
                 continue
             named = {file.path: _name_of(record, name) for name, file in record.files.items()}
             if path not in named:
