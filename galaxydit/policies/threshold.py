@@ -56,8 +56,8 @@ class Threshold:
 
 
 def threshold_for(distances: Sequence[float], full_steps: int, limits: Limits) -> float:
-    """The smallest threshold with which a sample with these proxy distances, one a step, computes at most `full_steps`
-    steps; fewer are computed where steps have equal distances, more where `limits` force more."""
+    """The smallest threshold at which a sample with these proxy distances, one a step, computes `full_steps` steps or
+    fewer; a threshold that reuses all it may where `limits` force more."""
 
     def reused_at(threshold: float) -> int:
         controller, reused = Controller(Threshold(threshold), limits), 0
