@@ -1,9 +1,9 @@
 """Seconds and joules of the whole pipeline of Wan2.1 with and without the plugin, on random weights of its true shapes.
 
 `python -m galaxydit.eval.latency.whole_pipeline --out eval/results/pipeline-1.3B-480p.json` builds Wan2.1's text
-encoder, transformer and autoencoder with random weights, and generates one video plain and one with
-`accelerate(speedup=...)`, whose schedule is that of the profile. Time does not depend on the values of the weights; the
-videos are noise, so they say nothing about quality. With real weights, `galaxydit validate` measures both.
+encoder, transformer and autoencoder with random weights, and generates one video plain and one for each of --speedups
+with `accelerate(speedup=...)` and the general schedule. Time does not depend on the values of the weights; the videos
+are noise, so they say nothing about quality. With real weights, `galaxydit validate` measures both.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from galaxydit.eval.latency.device_clock import product_name
 from galaxydit.eval.latency.latency_settings import PRESETS, parse_size
 from galaxydit.eval.latency.random_models import build_transformer, building
 from galaxydit.files import write_json
+from galaxydit.pipelines.additions import compile_blocks
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.published_models import WAN_21_1_3B, WAN_21_14B
 from galaxydit.pipelines.settings import GenerationSettings
@@ -73,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", choices=SETTINGS, default="1.3B")
     parser.add_argument("--size", default="480p", help="480p, 720p or WIDTHxHEIGHTxFRAMES")
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--speedup", type=float, default=2.0)
+    parser.add_argument("--speedups", type=float, nargs="+", default=[2.0, 3.0])
+    parser.add_argument("--compile", action="store_true", help="torch.compile the blocks")
     parser.add_argument("--out", type=Path, required=True, help="the JSON to write, after each video")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -84,12 +86,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(0)
     pipe = build_pipeline(given.model, device)
+    if given.compile:
+        compile_blocks(pipe)
     generate(pipe, PROMPT, replace(settings, steps=1), seed=0)  # warm-up of every component
     rows: list[dict[str, Any]] = []
-    for speedup in (None, given.speedup):
+    for speedup in (None, *given.speedups):
         rows.append(measure(pipe, settings, speedup))
         logger.info("%s", rows[-1])
-        write_json(given.out, {"model": given.model, "device": product_name(device), "rows": rows})
+        write_json(given.out, {"model": given.model, "device": product_name(device), "compiled": given.compile, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from galaxydit.eval.latency import whole_pipeline
 from galaxydit.eval.latency.latency_settings import Preset
 
 
-def test_a_plain_and_an_accelerated_video_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plain_and_two_accelerated_videos_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = Preset(blocks=30, heads=2, head_dim=16, ffn_dim=32, text_dim=16)
     monkeypatch.setitem(whole_pipeline.PRESETS, "1.3B", small)
     monkeypatch.setattr(
@@ -18,9 +18,9 @@ def test_a_plain_and_an_accelerated_video_are_measured(tmp_path: Path, monkeypat
     monkeypatch.setattr(whole_pipeline, "AUTOENCODER", {"base_dim": 8})
     out = tmp_path / "pipeline.json"
     whole_pipeline.main(["--size", "32x32x5", "--steps", "20", "--out", str(out)])
-    plain, accelerated = json.loads(out.read_text())["rows"]
-    assert (plain["speedup"], accelerated["speedup"]) == (None, 2.0)
+    plain, accelerated, fast = json.loads(out.read_text())["rows"]
+    assert [row["speedup"] for row in (plain, accelerated, fast)] == [None, 2.0, 3.0]
     assert accelerated["compute_fraction"] == pytest.approx(0.5)
     assert accelerated["report"]["reused_steps"] == 10
-    for row in (plain, accelerated):
+    for row in (plain, accelerated, fast):
         assert 0 < row["denoise_seconds"] < row["end_to_end_seconds"]
