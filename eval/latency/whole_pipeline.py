@@ -93,7 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for speedup in (None, *given.speedups):
         rows.append(measure(pipe, settings, speedup))
         logger.info("%s", rows[-1])
-        write_json(given.out, {"model": given.model, "device": product_name(device), "compiled": given.compile, "rows": rows})
+        run = {"model": given.model, "device": product_name(device), "compiled": given.compile}
+        write_json(given.out, run | {"rows": rows})
 
 
 if __name__ == "__main__":
