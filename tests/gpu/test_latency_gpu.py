@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from galaxydit.device_queue import HostCopy
 from galaxydit.eval.latency.latency_run import LatencyRun
 from galaxydit.eval.latency.latency_settings import PRESETS, LatencySettings, VideoSize, evenly_forced
 from galaxydit.eval.latency.random_models import build_inputs, build_transformer
@@ -80,6 +81,17 @@ def test_output_reuse_adds_no_more_than_the_proxy_to_the_peak():
     hidden = size.tokens * 1536 * 2
     latents = 5 * 2 * torch.Size(size.latent_shape).numel()
     assert peaks["galaxydit output"] - peaks["plain"] <= 2 * hidden + latents
+
+
+def test_a_host_copy_is_made_when_the_device_reaches_it():
+    tensor = torch.zeros(2, device="cuda")
+    torch.cuda._sleep(500_000_000)  # cycles: the device is busy while the host goes on
+    tensor += 1
+    copy = HostCopy(tensor)
+    tensor += 1
+    event = copy._copied
+    assert event is not None and not event.query()
+    assert copy.tensor().tolist() == [1.0, 1.0]
 
 
 def test_the_true_shape_runs(tmp_path: Path):
