@@ -90,7 +90,8 @@ def test_a_host_copy_is_made_when_the_device_reaches_it():
     copy = HostCopy(tensor)
     tensor += 1
     event = copy._copied
-    assert event is not None and not event.query()
+    assert event is not None
+    assert not event.query()
     assert copy.tensor().tolist() == [1.0, 1.0]
 
 
