@@ -18,8 +18,8 @@ SPEEDUP_MARGIN = 1.25  # settings further than this factor from all wanted speed
 PSNR_MARGIN = 2.0  # dB; settings further behind an equally fast setting are dropped after the first prompts
 STANDARD_ERRORS = 2.0  # by which a bracket is widened
 
-COARSE = 4  # of a long grid, every fourth setting is tried first
-LONG_GRID = 12  # number of settings from which a grid is long
+COARSE = 4  # of a long run of settings, every fourth is tried first
+LONG_RUN = 12  # number of settings from which a run is long
 
 T = TypeVar("T")
 
@@ -50,24 +50,38 @@ def candidate(index: int, results: Sequence[TrialResult]) -> Candidate:
 def coarse(settings: Sequence[Setting], speedups: Sequence[float]) -> list[int]:
     """Indices of the settings to try first.
 
-    Of settings with "speedup" as only parameter, those near a wanted one; of a long grid of another single parameter,
-    every fourth and the last; else all.
+    Of settings with "speedup" as only parameter, those near a wanted one; of each long run of consecutive settings that
+    differ in one number only, every fourth and the last; else all.
     """
     every = range(len(settings))
     if all(setting.keys() == {"speedup"} for setting in settings):
         bounds = [(wanted / SPEEDUP_MARGIN, wanted * SPEEDUP_MARGIN) for wanted in speedups]
         near = [index for index in every if any(low <= settings[index]["speedup"] <= high for low, high in bounds)]
         return near or list(every)
-    if len(settings) < LONG_GRID or len({key for setting in settings for key in setting}) > 1:
-        return list(every)
-    return [*every[:-1:COARSE], every[-1]]
+    tried: list[int] = []
+    for run in _runs(settings):
+        tried += run if len(run) < LONG_RUN else [*run[:-1:COARSE], run[-1]]
+    return tried
+
+
+def _runs(settings: Sequence[Setting]) -> list[range]:
+    """The indices of each run: consecutive settings that differ in one number only."""
+    starts, varied = [0], set[str]()
+    for index, setting in enumerate(settings):
+        first = settings[starts[-1]]
+        changed = {key for key in first.keys() | setting.keys() if first.get(key) != setting.get(key)}
+        if len(varied | changed) > 1 or not all(isinstance(setting.get(key), int | float) for key in changed):
+            starts.append(index)
+            changed, varied = set(), set()
+        varied |= changed
+    return [range(*bounds) for bounds in pairwise([*starts, len(settings)])]
 
 
 def refined(tried: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
     """Indices of the tried settings and of those between them that may lie in the wanted range.
 
-    Settings are ordered from accurate to fast, so those between two neighbours that are both slower than the range, or
-    both faster, are left out.
+    The settings of a run are ordered by speed, so those between two neighbours that are both slower than the range, or
+    both faster, are left out. Runs meet between two tried settings.
     """
     low, high = math.log(min(speedups) / SPEEDUP_MARGIN), math.log(max(speedups) * SPEEDUP_MARGIN)
     kept = {c.index for c in tried}

@@ -8,16 +8,24 @@ from typing import Any
 
 from diffusers import DiffusionPipeline, SeaCacheConfig
 
+from galaxydit.eval.methods.accumulation import share_of_steps
 from galaxydit.eval.methods.caches import enabled
 from galaxydit.eval.methods.method import Setting, geometric_grid, method
 from galaxydit.pipelines.trial import Attached
 
 
 def _settings(steps: int) -> list[Setting]:
+    """diffusers' options and their defaults: 2 consecutive reuses, 3, or no limit, then with more computed first steps.
+
+    The defaults of the last computed steps, 1, and of the exponent, the authors' 3 for video, stay.
+    """
+    fine, few = geometric_grid(0.025, 2.5, 17), geometric_grid(0.05, 0.8, 6)
+    firsts = sorted({share_of_steps(steps, share) for share in (0.04, 0.1)} - {1})
+    kinds = [*((most, 1, fine) for most in (2, 3, 0)), *((0, first, few) for first in firsts)]
     return [
-        {"threshold": threshold, "max_consecutive_cached": most}
-        for most in (0, 3)
-        for threshold in geometric_grid(0.02, 2.0, 21)
+        {"threshold": threshold, "max_consecutive_cached": most, "retention_steps": first}
+        for most, first, thresholds in kinds
+        for threshold in thresholds
     ]
 
 

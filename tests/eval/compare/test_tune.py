@@ -70,7 +70,16 @@ def test_a_long_grid_is_tried_in_steps_and_then_where_it_brackets_the_wanted_spe
     assert refined(measured, [2.0]) == [0, *range(4, 17), 20, 24, 28, 29]
 
 
-def test_grids_of_several_parameters_and_short_ones_are_tried_whole():
-    grid = [{"threshold": 0.1, "interval": count} for count in range(30)]
+def test_each_long_run_of_settings_that_differ_in_one_number_is_tried_in_steps():
+    grid = [{"threshold": step, "most": most} for most in (2, 0) for step in range(13)]
+    grid += [{"threshold": 0.1, "mode": str(mode)} for mode in range(13)]
+    tried = coarse(grid, [2.0])
+    assert tried == [0, 4, 8, 12, 13, 17, 21, 25, *range(26, 39)]
+    measured = [at(index, 1.9 if index == 17 else 9.0, 30) for index in tried]  # 14 to 20 may be near 2x, others not
+    assert refined(measured, [2.0]) == [0, 4, 8, *range(12, 22), 25, *range(26, 39)]
+
+
+def test_runs_that_are_short_or_differ_in_two_numbers_are_tried_whole():
+    grid = [{"threshold": index, "interval": -index} for index in range(30)]
     assert coarse(grid, [2.0]) == list(range(30))
     assert coarse([{"threshold": index} for index in range(5)], [2.0]) == list(range(5))

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from diffusers import SeaCacheConfig
 
+from galaxydit.eval.compare.tune import coarse
 from galaxydit.eval.methods.registry import declared, load_method, slug_of
+from galaxydit.eval.methods.sea_cache import config
 from galaxydit.pipelines.compute_counter import ComputeCounter, measure_parts
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
@@ -73,6 +76,14 @@ def test_candidate_settings_are_different_json(name):
     texts = [json.dumps(dict(setting), sort_keys=True) for setting in METHODS[name].settings(50)]
     assert len(texts) > 1 or not METHODS[name].tuned
     assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_the_grid_of_sea_cache_has_the_defaults_of_diffusers(order):
+    settings = METHODS[f"SeaCache order {order}"].settings(50)
+    assert SeaCacheConfig(residual_order=order) in [config(order, setting) for setting in settings]
+    assert len(settings) == 63
+    assert len(coarse(settings, [2.0])) == 3 * 5 + 2 * 6
 
 
 @pytest.mark.parametrize("name", [needs(name) for name in METHODS])
