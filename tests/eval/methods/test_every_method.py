@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from diffusers import SeaCacheConfig
+from diffusers import SeaCacheConfig, TaylorSeerCacheConfig
 
 from galaxydit.eval.compare.tune import coarse
 from galaxydit.eval.methods.registry import declared, load_method, slug_of
 from galaxydit.eval.methods.sea_cache import config
+from galaxydit.eval.methods.taylorseer import taylorseer_config
 from galaxydit.pipelines.compute_counter import ComputeCounter, measure_parts
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
@@ -142,6 +143,18 @@ def test_mag_cache_is_calibrated_by_its_own_mode(tiny_wan_pipeline, ten_steps):
 def test_taylorseer_computes_every_other_step_after_its_start(lite, run_method):
     setting = {"cache_interval": 2, "disable_cache_before_step": 4, "max_order": 1, "lite": lite}
     assert run_method("TaylorSeer", setting)[1] == pytest.approx(0.7)  # 0 to 3, 5, 7, 9
+    assert run_method("TaylorSeer", setting | {"disable_cache_after_step": 8})[1] == pytest.approx(0.8)
+
+
+def test_the_grid_of_taylorseer_has_the_defaults_of_diffusers_and_every_order(tiny_wan_pipeline):
+    settings = METHODS["TaylorSeer"].settings(50)
+    configs = [taylorseer_config(tiny_wan_pipeline, setting, None) for setting in settings]
+    default, fields = TaylorSeerCacheConfig(), ("cache_interval", "disable_cache_before_step", "max_order")
+    for lite in (True, False):
+        found = [each for each in configs if each.use_lite_mode is lite and each.disable_cache_after_step == 50]
+        assert [getattr(default, field) for field in fields] in [[getattr(c, field) for field in fields] for c in found]
+    assert {each.max_order for each in configs} == {0, 1, 2}
+    assert len(settings) <= 90
 
 
 @pytest.mark.parametrize("order", [0, 1])
