@@ -149,7 +149,7 @@ def slope_through_origin(pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
     return along / max(sum(float((x * x).sum()) for _, x in pairs), 1e-12)
 
 
-@method("ERTACache", "arXiv 2508.21091", settings, published=published_settings, calibrate=calibrate)
+@method("ERTACache (guessed)", "arXiv 2508.21091", settings, published=published_settings, calibrate=calibrate)
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
     check_count("full_steps", setting["full_steps"], 1)
     sources = sources_for(calibration["errors"], setting["full_steps"])

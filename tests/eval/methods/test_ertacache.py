@@ -16,7 +16,7 @@ from galaxydit.eval.methods.registry import load_method
 from galaxydit.eval.methods.trajectory import at, over_pairs, record
 from galaxydit.pipelines.generate import generate
 
-METHOD, PUBLISHED = load_method("ERTACache"), load_method("ERTACache published")
+METHOD, PUBLISHED = load_method("ERTACache (guessed)"), load_method("ERTACache (guessed) published")
 # The error grows by 0.1 per step of gap, and twice as fast from step 4 on.
 ERRORS = over_pairs(8, lambda earlier, step: (step - earlier) * (0.2 if step >= 4 else 0.1))
 

@@ -30,7 +30,7 @@ def test_every_peer_with_published_settings_is_offered():
         "EasyCache published",
         "DiCache published",
         "RA-CFGCache published",
-        "ERTACache published",
+        "ERTACache (guessed) published",
         "ProfilingDiT published",
     }
 

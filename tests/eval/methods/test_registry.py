@@ -6,12 +6,12 @@ METHODS = {
     "all": """fewer steps, optimised noise levels, plain at scheduled levels, uniform skip order 0, uniform skip
         order 1, searched schedule, FirstBlockCache, MagCache, TaylorSeer, SeaCache order 0,
         SeaCache order 1, FasterCache, DBCache, DBCache + TaylorSeer, DBCache joint CFG, TeaCache,
-        EasyCache, DiCache, RA-CFGCache, ERTACache, ProfilingDiT, galaxydit paper, galaxydit paper
+        EasyCache, DiCache, RA-CFGCache, ERTACache (guessed), ProfilingDiT, galaxydit paper, galaxydit paper
         branches alone, galaxydit proxy, galaxydit schedule, galaxydit, galaxydit proxy without a
         profile, galaxydit without a profile""",
     "published": """repeated plain run, step list, MagCache published, TaylorSeer published, HiCache published, SeaCache
         published, FasterCache published, TeaCache published, EasyCache published, DiCache
-        published, RA-CFGCache published, ERTACache published, ProfilingDiT published""",
+        published, RA-CFGCache published, ERTACache (guessed) published, ProfilingDiT published""",
     "ablations": """last full step repeated, without correction, residual reused, first fifth computed, expected error
         instead of a budget, exact predictions""",
 }

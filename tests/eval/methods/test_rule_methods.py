@@ -15,7 +15,7 @@ from galaxydit.eval.methods.registry import load_method
 from galaxydit.pipelines.settings import GenerationSettings
 
 STEPS = 12
-RULE_METHODS = ("TeaCache", "EasyCache", "DiCache", "RA-CFGCache", "ERTACache", "ProfilingDiT")
+RULE_METHODS = ("TeaCache", "EasyCache", "DiCache", "RA-CFGCache", "ERTACache (guessed)", "ProfilingDiT")
 METHODS = tuple(map(load_method, RULE_METHODS))
 BY_NAME = {method.name: method for method in METHODS}
 
