@@ -14,6 +14,8 @@ from galaxydit.eval.methods.caches import bytes_in, restored
 from galaxydit.eval.methods.method import Setting, geometric_grid, method
 from galaxydit.pipelines.trial import Attached
 
+NONE, TAYLOR, DMD, FOCA = FORECASTERS = "none", "TaylorSeer", "DMD", "FoCa"  # cache-dit's calibrators
+
 
 def _settings(steps: int, calibrator: Setting) -> list[Setting]:
     """Thresholds of the residual's change, each with two numbers of warm-up steps; `calibrator` may hold an `order`.
@@ -33,27 +35,37 @@ def _held(manager: Any) -> int:
 
 
 @contextmanager
-def _enabled(pipe: DiffusionPipeline, setting: Setting, *, joint: bool) -> Iterator[Attached]:
-    """DBCache within the context; `joint`: one decision for both guidance branches."""
+def with_cache_dit(
+    pipe: DiffusionPipeline, forecaster: str = NONE, order: int | None = None, **config: Any
+) -> Iterator[Attached]:
+    """cache-dit within the context, with options of its `DBCacheConfig`, a forecaster and the order of TaylorSeer."""
     os.environ.setdefault("CACHE_DIT_LOG_LEVEL", "ERROR")  # cache-dit reads it when it is imported
     import cache_dit
 
-    config = cache_dit.DBCacheConfig(
-        Fn_compute_blocks=setting["first_blocks"],
-        Bn_compute_blocks=0,
-        residual_diff_threshold=setting["threshold"],
-        max_warmup_steps=setting["warmup_steps"],
-        cfg_diff_compute_separate=not joint,
-    )
-    order = setting.get("order")
-    calibrator = None if order is None else cache_dit.TaylorSeerCalibratorConfig(taylorseer_order=order)
+    options = {} if order is None else {"taylorseer_order": order}
+    calibrator = None if forecaster == NONE else getattr(cache_dit, f"{forecaster}CalibratorConfig")(**options)
     with restored(pipe):
-        cache_dit.enable_cache(pipe, cache_config=config, calibrator_config=calibrator)
+        cache_dit.enable_cache(
+            pipe, cache_config=cache_dit.DBCacheConfig(Bn_compute_blocks=0, **config), calibrator_config=calibrator
+        )
         manager = pipe._context_manager
         try:
             yield Attached(lambda: _held(manager))
         finally:
             cache_dit.disable_cache(pipe)
+
+
+def _enabled(pipe: DiffusionPipeline, setting: Setting, *, joint: bool) -> AbstractContextManager[Attached]:
+    """DBCache within the context; `joint`: one decision for both guidance branches."""
+    return with_cache_dit(
+        pipe,
+        TAYLOR if "order" in setting else NONE,
+        setting.get("order"),
+        Fn_compute_blocks=setting["first_blocks"],
+        residual_diff_threshold=setting["threshold"],
+        max_warmup_steps=setting["warmup_steps"],
+        cfg_diff_compute_separate=not joint,
+    )
 
 
 @method("DBCache", "cache-dit (github.com/vipshop/cache-dit)", lambda steps: _settings(steps, {}), needs="cache_dit")

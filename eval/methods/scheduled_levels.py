@@ -20,11 +20,11 @@ from galaxydit.policies.budget import full_step_count
 from galaxydit.profiles.noise_levels import planned_steps
 
 
-def scheduled_steps(pipe: DiffusionPipeline, speedup: float, steps: int) -> Sequence[int]:
+def scheduled_steps(pipe: DiffusionPipeline, speedup: float, steps: int, profile: Any = None) -> Sequence[int]:
     """Indices of the full steps that the schedule plans for a speedup at the scheduler's noise levels for `steps`."""
     scheduler = deepcopy(pipe.scheduler)
     scheduler.set_timesteps(steps)
-    return planned_steps(pipe, speedup)(scheduler.sigmas[:-1].tolist())
+    return planned_steps(pipe, speedup, profile)(scheduler.sigmas[:-1].tolist())
 
 
 @method(

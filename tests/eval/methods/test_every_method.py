@@ -10,6 +10,7 @@ import pytest
 from diffusers import SeaCacheConfig, TaylorSeerCacheConfig
 
 from galaxydit.eval.compare.tune import coarse
+from galaxydit.eval.methods.db_cache import FORECASTERS
 from galaxydit.eval.methods.registry import declared, load_method, slug_of
 from galaxydit.eval.methods.sea_cache import config
 from galaxydit.eval.methods.taylorseer import taylorseer_config
@@ -208,6 +209,15 @@ def test_db_cache_runs_its_first_block_after_the_warm_up(name, run_method):
     order = {"order": 1} if "TaylorSeer" in name else {}
     setting = {"threshold": NEVER_AGAIN, "warmup_steps": 2, "first_blocks": 1, **order}
     assert run_method(name, setting)[1] == pytest.approx((2 * BLOCKS + 8) / (BLOCKS * STEPS))
+
+
+@pytest.mark.skipif(not METHODS["DBCache"].is_available, reason="needs cache_dit")
+@pytest.mark.parametrize("forecaster", FORECASTERS)
+def test_step_masks_run_the_first_block_between_their_full_steps(forecaster, run_method):
+    masks = {"preset": {"preset": "ultra"}, "planned": {"plan": 2.0}}
+    for name, mask in masks.items():  # the preset computes 0, 1, 3, 6 and 9 of 10, the plan half of the steps
+        _, fraction = run_method(f"DBCache {name} masks", {"steps": STEPS, "forecaster": forecaster, **mask})
+        assert fraction == pytest.approx((5 * BLOCKS + 5) / (BLOCKS * STEPS))
 
 
 def test_the_paper_reads_the_proxy_in_one_branch(run_method, monkeypatch):
