@@ -1,9 +1,4 @@
-"""Calibrated expectations: the error of a reused step by proxy distance, and the proxy distance by sigma.
-
-The error is that of the predicted output, relative to the output. A proxy is a cheap tensor whose change shows how much
-the output changes. The proxy distance is the relative change of the proxy from step to step
-(`galaxydit.proxies.distance_of`), summed over steps. Sigma is the noise level of a step.
-"""
+"""Calibrated expectations: the relative error of a reused step by proxy distance, and the proxy distance by sigma."""
 
 from dataclasses import dataclass
 
@@ -14,19 +9,12 @@ from galaxydit.errors import GalaxyDiTError, check_ascending, check_number
 
 @dataclass(frozen=True)
 class Curve:
-    """Expected error by proxy distance since the last full step, at one noise level: monotone, piecewise linear.
+    """Expected error by proxy distance since the last full step, at one noise level: monotone, piecewise linear."""
 
-    Attributes:
-        sigma: noise level in [0, 1] for which the curve was fitted.
-        distances: proxy distances, rising from above 0.
-        errors: expected relative error of the prediction at each distance, never falling.
-        spread: standard deviation of the error at each distance.
-    """
-
-    sigma: float
-    distances: tuple[float, ...]
-    errors: tuple[float, ...]
-    spread: tuple[float, ...]
+    sigma: float  # in [0, 1]
+    distances: tuple[float, ...]  # rising from above 0
+    errors: tuple[float, ...]  # of the prediction at each distance, relative, never falling
+    spread: tuple[float, ...]  # standard deviation of the error at each distance
 
     def __post_init__(self) -> None:
         check_number("sigma", self.sigma, 0, 1)
@@ -50,16 +38,9 @@ class Curve:
 
 @dataclass(frozen=True)
 class ErrorMap:
-    """Curves of the expected error at one or more noise levels.
+    """Curves of the expected error, interpolated in sigma; outside their noise levels the nearest curve holds."""
 
-    Between the noise levels of two curves the expected error is interpolated in sigma; above the highest and below the
-    lowest of these noise levels the nearest curve holds.
-
-    Attributes:
-        curves: in the order of rising sigma.
-    """
-
-    curves: tuple[Curve, ...]
+    curves: tuple[Curve, ...]  # by rising sigma
 
     def __post_init__(self) -> None:
         if not self.curves:
@@ -74,15 +55,10 @@ class ErrorMap:
 
 @dataclass(frozen=True)
 class CumulativeDistance:
-    """Mean proxy distance from the first step of the calibration to each noise level.
+    """Mean proxy distance from the first step of the calibration to each noise level."""
 
-    Attributes:
-        sigmas: noise levels of the calibrated steps, falling.
-        distances: mean proxy distance from the first step to each of these noise levels, never falling.
-    """
-
-    sigmas: tuple[float, ...]
-    distances: tuple[float, ...]
+    sigmas: tuple[float, ...]  # of the calibrated steps, falling
+    distances: tuple[float, ...]  # to each of them, never falling
 
     def __post_init__(self) -> None:
         check_ascending("distances", self.distances, strictly=False)

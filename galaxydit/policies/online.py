@@ -1,8 +1,4 @@
-"""The policy for `max_error`: reuse steps while the error expected from the proxy distance is within the limit.
-
-The proxy distance is the relative change of the proxy, a cheap tensor, summed over the steps since the last full step,
-which is a computed step. The error is that of a predicted output, relative to the output.
-"""
+"""The policy for `max_error`: reuse steps while the error expected from the proxy distance is within the limit."""
 
 import math
 from dataclasses import dataclass, replace
@@ -15,21 +11,13 @@ from galaxydit.policies.schedule import Placement, Schedule
 
 @dataclass(frozen=True)
 class OnlineState:
-    """State of `Online` within one generation.
+    """State of `Online` within one generation."""
 
-    Attributes:
-        accumulated: proxy distance since the last full step.
-        tested_distance: if the previous step was full, the proxy distance between it and the full step before it; 0 if
-            the previous step was reused, and where the distance is unknown.
-        error_sum, distance_sum: sums of the prediction errors measured at full steps, and of the proxy distances
-            between each of these full steps and the full step before it.
-        schedule: state of the policy's schedule; None before the first step and without a schedule.
-    """
-
-    accumulated: float = 0.0
+    accumulated: float = 0.0  # proxy distance since the last full step
+    # from the full step before the previous step to it; 0 if the previous step was reused, or this is unknown
     tested_distance: float = 0.0
-    error_sum: float = 0.0
-    distance_sum: float = 0.0
+    error_sum: float = 0.0  # of the prediction errors measured at full steps
+    distance_sum: float = 0.0  # of the proxy distances to these full steps from those before them
     schedule: Placement | None = None
 
 
@@ -62,11 +50,8 @@ class Online:
         return self.error_map is None
 
     def decide(self, observation: Observation, state: OnlineState | None = None) -> tuple[Decision, OnlineState]:
-        """Compute steps that the schedule or the configuration's `Limits` require, steps without a full step to reuse,
-        and steps whose expected error is unknown or above `max_error`; reuse the others. Of the limits, `warmup` and
-        `keep_last` always apply, `max_consecutive` only without a schedule.
-
-        Returns the decision and the `state` for the next step. `state` is None at the first step.
+        """Compute forced and scheduled steps, and those whose expected error is unknown or above `max_error`; reuse the
+        others. `max_consecutive` applies only without a schedule.
         """
         state = self._learn(observation, state or OnlineState())
         blocked = observation.forced
@@ -92,11 +77,7 @@ class Online:
         return Decision(False, reason, accumulated, expected), replace(state, accumulated=0.0, tested_distance=tested)
 
     def _learn(self, observation: Observation, state: OnlineState) -> OnlineState:
-        """The state at the step after a full step: `observation.error`, the error that a prediction of this full step
-        would have had, is added to `error_sum`, and `tested_distance`, the proxy distance between this full step and
-        the full step before it, to `distance_sum`. At other steps, and if the error is unknown (None or not finite) or
-        the distance is unknown (0), `state` itself.
-        """
+        """The state after a full step, with `observation.error` and the tested distance added; else `state` itself."""
         if observation.error is None or state.tested_distance <= 0 or not math.isfinite(observation.error):
             return state
         errors, distances = state.error_sum + observation.error, state.distance_sum + state.tested_distance

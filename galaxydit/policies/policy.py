@@ -1,9 +1,4 @@
-"""The interface of policies: frozen values that decide at each step whether to compute or to reuse.
-
-A computed step is also called a full step. A reused step predicts the transformer's output, or what its block stack
-adds to its input, from earlier full steps. The engine (`galaxydit.runtime.engine`) carries the decisions out. A proxy
-is a cheap tensor whose change from step to step, its distance, shows how much the output changes.
-"""
+"""The interface of policies: frozen values that decide at each step whether to compute or to reuse."""
 
 import math
 from collections.abc import Mapping
@@ -48,19 +43,11 @@ class Reason(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits that the configuration (`galaxydit.GalaxyDiTConfig`) sets for policies.
+    """Limits that the configuration sets for policies. Raises GalaxyDiTError for a value that is not allowed."""
 
-    Attributes:
-        warmup: share of the steps, at the start, that are always computed, in [0, 1], rounded up to at least one step.
-        keep_last: number of last steps that are always computed, at least 0.
-        max_consecutive: largest number of steps reused in a row, at least 1; None for no limit.
-
-    Raises GalaxyDiTError for a value that is not allowed.
-    """
-
-    warmup: float = 0.2
-    keep_last: int = 1
-    max_consecutive: int | None = 4
+    warmup: float = 0.2  # share of first steps that are always computed, rounded up to at least one step
+    keep_last: int = 1  # last steps that are always computed
+    max_consecutive: int | None = 4  # steps reused in a row; None for no limit
 
     def __post_init__(self) -> None:
         check_number("warmup", self.warmup, minimum=0.0, maximum=1.0)
@@ -76,44 +63,26 @@ def warmup_steps(steps: int, warmup: float) -> int:
 
 @dataclass(frozen=True)
 class Observation:
-    """The input of a policy's decision about one step. The `Controller` adds `limits` and `consecutive`.
+    """The input of a policy's decision about one step. The `Controller` adds `limits` and `consecutive`."""
 
-    Attributes:
-        step: index of the step, from 0.
-        steps: number of steps of the generation, including those before `first`.
-        distance: relative change of the proxy since the previous step, at least 0; None where it was not measured.
-        has_history: whether every guidance branch has a full step to reuse.
-        sigmas: noise level of every step of the generation, falling; None where the scheduler does not give any.
-        error: relative L2 error that a prediction of the last full step would have had, the largest of the branches
-            decided together. It is given once, at the step after this full step, if the policy `learns_errors`; None at
-            other steps, and where the full step had no earlier one to predict it from.
-        first: index of the step that the generation began with; above 0 where a video is denoised from its middle.
-        limits: the configuration's warm-up, number of last steps and cap on steps reused in a row; `forced` applies
-            them.
-        consecutive: number of steps reused in a row before this one.
-        branch, guidance_scale: the guidance branch of the call that is decided, the first one of a joint decision; 1
-            without guidance.
-        measured: the numbers that `Reuse.measure` returned at this branch's last full step.
-    """
-
-    step: int
-    steps: int
-    distance: float | None
-    has_history: bool
-    sigmas: tuple[float, ...] | None = None
+    step: int  # from 0
+    steps: int  # of the generation, including those before `first`
+    distance: float | None  # of the proxy since the previous step; None where it was not measured
+    has_history: bool  # every guidance branch has a full step to reuse
+    sigmas: tuple[float, ...] | None = None  # noise level of every step, falling; None where the scheduler gives none
+    # relative L2 error that a prediction of the last full step would have had, the largest of the branches, at the step
+    # after it if the policy `learns_errors`; else None
     error: float | None = None
-    first: int = 0
-    limits: Limits = field(default_factory=Limits)
-    consecutive: int = 0
-    branch: str = ""
-    guidance_scale: float = 1.0
-    measured: Mapping[str, float] = field(default_factory=dict)
+    first: int = 0  # step that the generation began with; above 0 where a video is denoised from its middle
+    limits: Limits = field(default_factory=Limits)  # which `forced` applies
+    consecutive: int = 0  # steps reused in a row before this one
+    branch: str = ""  # of the call that is decided, the first one of a joint decision
+    guidance_scale: float = 1.0  # 1 without guidance
+    measured: Mapping[str, float] = field(default_factory=dict)  # by `Reuse.measure`, at the branch's last full step
 
     @property
     def warmup_steps(self) -> int:
-        """Number of steps, from `first` on, that are always computed: the share `limits.warmup` of the steps that the
-        generation runs, rounded up, at least 1.
-        """
+        """Number of steps, from `first` on, that `limits.warmup` always computes."""
         return warmup_steps(self.steps - self.first, self.limits.warmup)
 
     @property
@@ -147,22 +116,12 @@ class Observation:
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision of a policy about one step.
+    """The decision of a policy about one step. Raises GalaxyDiTError for a reason that is no `Reason`."""
 
-    Attributes:
-        reuse: True reuses the step, False computes it.
-        reason: why the step is reused or computed.
-        accumulated: proxy distance summed since the last full step; infinite where the distance is unknown, 0 for
-            policies that read no proxy.
-        expected_error: expected relative error of the prediction at this step; None where it is unknown.
-
-    Raises GalaxyDiTError for a reason that is no `Reason`.
-    """
-
-    reuse: bool
+    reuse: bool  # else the step is computed
     reason: Reason
-    accumulated: float = 0.0
-    expected_error: float | None = None
+    accumulated: float = 0.0  # proxy distance since the last full step, infinite if unknown; 0 if no proxy is read
+    expected_error: float | None = None  # relative, of the prediction at this step; None if unknown
 
     def __post_init__(self) -> None:
         if not isinstance(self.reason, Reason):
@@ -172,11 +131,11 @@ class Decision:
 class Policy(Protocol):
     """The methods and attributes of a policy that the engine uses.
 
-    `reads_proxy` says whether decisions need the proxy's distance, `reuses` whether any step can be reused, and
-    `learns_errors` whether `Observation.error` is used. `decide` also returns a state: any value, which it receives at
-    the next step. A policy respects the `Limits` of the configuration by itself: it must compute a step whose
-    `Observation.forced` is not None. For example, a policy of your own that computes every third step, for
-    `GalaxyDiTConfig(policy=EveryThird())`:
+    `reads_proxy` says whether decisions need the proxy's distance, `reuses` whether any step can be reused (else the
+    engine stores nothing), and `learns_errors` whether `Observation.error` is used, which full steps must then measure.
+    `decide` also returns a state: any value, which it receives at the next step, and None at the first. A policy must
+    compute a step whose `Observation.forced` is not None. For example, a policy of your own that computes every third
+    step, for `GalaxyDiTConfig(policy=EveryThird())`:
 
         class EveryThird:
             reads_proxy, reuses, learns_errors = False, True, False
@@ -187,32 +146,16 @@ class Policy(Protocol):
     """
 
     @property
-    def reads_proxy(self) -> bool:
-        """Whether decisions need the proxy's distance."""
-
+    def reads_proxy(self) -> bool: ...
     @property
-    def reuses(self) -> bool:
-        """Whether any step can be reused; if not, the engine stores nothing."""
-
+    def reuses(self) -> bool: ...
     @property
-    def learns_errors(self) -> bool:
-        """Whether `decide` uses `Observation.error`, the relative error that a prediction of the last full step would
-        have had, so that the engine must measure it at full steps.
-        """
-
-    def decide(self, observation: Observation, state: Any | None = None) -> tuple[Decision, Any]:
-        """Decide one step. Returns the decision and the state for the next step, None if there is none.
-
-        `state` is the state that was returned at the step before, and None at the first step.
-        """
+    def learns_errors(self) -> bool: ...
+    def decide(self, observation: Observation, state: Any | None = None) -> tuple[Decision, Any]: ...
 
 
 class Controller:
-    """The decisions of one scope (one branch, or all branches jointly) for one sample in one generation.
-
-    It adds the configuration's `Limits` (warm-up, last steps, steps reused in a row) to each observation, and carries
-    the policy's state from step to step.
-    """
+    """The decisions of one scope (one branch, or all branches jointly) for one sample in one generation."""
 
     def __init__(self, policy: Policy, limits: Limits) -> None:
         self._policy = policy
@@ -221,7 +164,7 @@ class Controller:
         self._consecutive = 0
 
     def decide(self, observation: Observation) -> Decision:
-        """Add the `Limits` and the number of steps reused in a row to an observation, and let the policy decide.
+        """Add limits and the number of steps reused in a row to an observation, and let the policy decide.
 
         Raises GalaxyDiTError if the policy returns anything but a `Decision` and a state.
         """

@@ -1,9 +1,4 @@
-"""The calibrated proxy policy: reuse while the proxy has changed less than it changes between planned full steps.
-
-A proxy is a cheap tensor whose change shows how much the transformer's output changes. The proxy distance is the
-relative change of the proxy from step to step, summed over steps. The schedule plans which steps are computed (full
-steps). A calibration knows the mean proxy distance from the first step to each step.
-"""
+"""The calibrated proxy policy: reuse while the proxy has changed less than it changes between planned full steps."""
 
 import math
 from dataclasses import dataclass, replace
@@ -19,27 +14,14 @@ MEMORY = 0.8
 
 @dataclass(frozen=True)
 class ProxyState:
-    """State of `ProxyThreshold` within one generation.
+    """State of `ProxyThreshold` within one generation."""
 
-    Attributes:
-        planned: number of planned full steps up to and including each step, `(steps,)`.
-        moved: the calibration's mean proxy distance from the first step to each step, `(steps,)`; without a
-            calibration, the index of each step.
-        allowances: for each step, the limit of `ProxyThreshold` at `threshold` 1, `(steps,)`, in the unit of `moved`:
-            proxy distance, or steps without a calibration. `decide` computes a step if `accumulated` is at least
-            `threshold` times the allowance, without a calibration times `mean` too.
-        accumulated: sum over the steps since the last full step of the calibration's mean distance plus
-            `deviation_weight` times the sample's deviation from it; without a calibration, of the sample's distance.
-        mean: running mean of this sample's proxy distance per step; None before the first distance.
-        done: number of full steps so far; where a second transformer starts, the planned number of the steps before.
-    """
-
-    planned: tuple[int, ...]
-    moved: tuple[float, ...]
-    allowances: tuple[float, ...]
-    accumulated: float = 0.0
-    mean: float | None = None
-    done: int = 0
+    planned: tuple[int, ...]  # full steps up to and including each step
+    moved: tuple[float, ...]  # D(s) of each step; without a calibration its index
+    allowances: tuple[float, ...]  # the limit of each step at `threshold` 1, in the unit of `moved`
+    accumulated: float = 0.0  # distance since the last full step, as the policy counts it
+    mean: float | None = None  # running mean of this sample's distance per step; None before the first
+    done: int = 0  # full steps so far; where a second transformer starts, those planned before
 
 
 @dataclass(frozen=True)
@@ -51,24 +33,17 @@ class ProxyThreshold:
 
         threshold * ((D(b - 1) + D(b)) / 2 - D(a))
 
-    A sample whose proxy moves like the mean of the calibration follows the schedule if `threshold` is 1. A sample whose
-    proxy moves faster or slower at some noise levels is computed earlier or later there: its distance counts as the
-    mean distance plus `deviation_weight` times its deviation from the mean. So the schedule's knowledge (early errors
-    cost more, solver, correction) and the sample's own signal decide together. GalaxyDiT (arXiv 2512.03451) reuses
-    while a proxy has moved little; the limit by step and the weight are this project's.
+    A sample whose proxy moves like the mean follows the schedule if `threshold` is 1; one whose proxy moves faster or
+    slower at some noise levels is computed earlier or later there. GalaxyDiT (arXiv 2512.03451) reuses while a proxy
+    has moved little; the limit by step and the weight are this project's.
 
     Attributes:
         schedule: the planned full steps. Its `cumulative_distance` is D; if it has none, D(s) is s times the running
             mean of this sample's own distance per step, so that the limit is learned during the generation.
         threshold: at least 0; larger is faster and less faithful. A calibration solves it for a speedup.
-        leeway: number of full steps by which a generation may be ahead of the schedule or behind it at any step, at
-            least 1; in the end the generation has computed as many full steps as the schedule, with a second
-            transformer up to `leeway` more or fewer. None leaves the number
-            of full steps to the proxy. Proxies also react to the errors of reuse, so without a leeway a sample can miss
-            the requested speedup by far.
-        deviation_weight: share of the sample's deviation from the calibration's mean distance that counts, in [0, 1];
-            0 follows the schedule. A calibration measures the weight (`galaxydit.calibration.thresholds`); it has no
-            effect if the schedule has no `cumulative_distance`.
+        leeway: full steps by which a generation may be ahead of the schedule or behind it at any step, at least 1; None
+            leaves their number to the proxy, which also reacts to the errors of reuse, so that a speedup can be missed.
+        deviation_weight: share of the sample's deviation from D that counts, in [0, 1]; 0 follows the schedule.
     """
 
     schedule: Schedule
@@ -88,14 +63,8 @@ class ProxyThreshold:
             check_count("leeway", self.leeway, minimum=1)
 
     def decide(self, observation: Observation, state: ProxyState | None = None) -> tuple[Decision, ProxyState]:
-        """Compute steps at which the accumulated proxy distance reaches the limit by step of `ProxyThreshold`, steps
-        without a distance, steps that the configuration's `Limits` or the lack of a full step to reuse force
-        (`Observation.forced`), and all steps of a generation that is shorter than `schedule.fewest_steps`; reuse the
-        others.
-
-        With a `leeway`, also compute a step if the generation is further behind the schedule than `leeway`, and reuse a
-        step that reaches the limit by step if the generation is as far ahead of the schedule as `leeway`. Returns the
-        decision and the `state` for the next step. `state` is None at the first step.
+        """Compute a step if forced, without a distance, or too far behind the schedule, or if the accumulated distance
+        reaches the step's limit and the generation is not too far ahead; else reuse it.
         """
         state = state or self._plan(observation)
         distance, is_learned = observation.known_distance, self.schedule.cumulative_distance is None
@@ -126,13 +95,7 @@ class ProxyThreshold:
         return Decision(False, reason, state.accumulated), replace(state, accumulated=0.0, done=state.done + 1)
 
     def _plan(self, observation: Observation) -> ProxyState:
-        """The state before the first step: `planned` (number of planned full steps up to and including each step),
-        `moved` (mean proxy distance from the first step to each step; without a calibration, its index) and
-        `allowances`.
-
-        The allowance of a step is the limit of `ProxyThreshold` at `threshold` 1: after a planned full step, up to and
-        including the next one, the increase of `moved` from the former to half a step before the latter.
-        """
+        """The state before the first step."""
         full_steps, curve = self.schedule.place(observation), self.schedule.cumulative_distance
         moved = [float(step) if curve is None else curve(level) for step, level in enumerate(observation.noise_levels)]
         allowed = [0.0] * observation.steps

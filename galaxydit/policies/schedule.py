@@ -1,8 +1,4 @@
-"""Policies that know beforehand which steps to compute: a schedule for a speedup, or a fixed list of steps.
-
-A full step is a computed step. A proxy is a cheap tensor whose change shows how much the transformer's output changes.
-The proxy distance is the relative change of the proxy from step to step, summed over steps.
-"""
+"""Policies that know beforehand which steps to compute: a schedule for a speedup, or a fixed list of steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +32,6 @@ class FixedSteps:
         object.__setattr__(self, "steps", tuple(sorted(set(self.steps))))
 
     def decide(self, observation: Observation, state: None = None) -> tuple[Decision, None]:
-        """Compute the listed steps, and steps without an earlier full step; reuse the others. There is no state."""
         if observation.step in self.steps:
             return Decision(False, Reason.SCHEDULE), None
         if not observation.has_history:
@@ -46,17 +41,10 @@ class FixedSteps:
 
 @dataclass(frozen=True)
 class Placement:
-    """A schedule placed on the steps of one generation.
+    """A schedule placed on the steps of one generation."""
 
-    Attributes:
-        full_steps: indices of the steps to compute, rising.
-        last_full: index of the latest step computed so far; before any is computed, the index of the first step that
-            the schedule decides, which is above 0 where a video is denoised from its middle, and for a second
-            transformer.
-    """
-
-    full_steps: tuple[int, ...]
-    last_full: int
+    full_steps: tuple[int, ...]  # to compute, rising
+    last_full: int  # the latest computed step; before any, the first step that the schedule decides
 
 
 @dataclass(frozen=True)
@@ -64,20 +52,14 @@ class Schedule:
     """Compute the steps that a calibration, or `general_schedule` for any model, planned for a speedup.
 
     Attributes:
-        speedup: steps / full steps, at least 1. Without a proxy, it is also block evaluations without the plugin / with
-            it.
-        sigmas: noise levels of the planned full steps, falling. If a generation computes another number of full steps,
-            they are interpolated to that number.
-        error_map: expected error of a reused step by proxy distance since the last full step and sigma, for the report;
-            None leaves the error unknown.
-        cumulative_distance: proxy distance from the first step to each sigma, mean over the samples of the calibration.
-            `error_map` takes its increase since the last full step in place of the sample's own distance, because the
-            proxy is not read. None leaves the error unknown.
+        speedup: steps divided by full steps, at least 1.
+        sigmas: noise levels of the planned full steps, falling; interpolated for another number of full steps.
+        error_map, cumulative_distance: give the expected error of a reused step, for the report, by the calibration's
+            mean proxy distance since the last full step, because the proxy is not read; None leaves it unknown.
         fewest_steps: generations of fewer steps than this are computed in full.
-        boundary: noise level below which a second transformer computes; the first step of the second transformer is
-            always computed. None for a single transformer.
+        boundary: noise level below which a second transformer computes, whose first step is always computed; else None.
         planned_sigmas: noise levels of all steps of the plan, falling. With them, planned steps keep their positions
-            among all steps if the flow shift differs; without them, planned steps keep their noise levels.
+            among all steps if the flow shift differs; without them, their noise levels.
     """
 
     speedup: float
@@ -99,13 +81,7 @@ class Schedule:
         check_ascending("sigmas", self.sigmas[::-1], strictly=False)
 
     def decide(self, observation: Observation, state: Placement | None = None) -> tuple[Decision, Placement]:
-        """Compute planned steps, first and last steps that the configuration's `Limits` force (`warmup`, `keep_last`),
-        steps without a full step to reuse, and all steps of a generation of fewer than `fewest_steps`; reuse the
-        others. The cap on steps reused in a row (`Limits.max_consecutive`) is ignored.
-
-        Returns the decision and the `state` for the next step: the indices of the planned steps and of the latest full
-        step (`Placement`). `state` is None at the first step.
-        """
+        """Compute planned and forced steps, and all of a short generation; `Limits.max_consecutive` is ignored."""
         placement = state or Placement(self.place(observation), observation.step)
         levels, step, forced = observation.noise_levels, observation.step, observation.forced
         expected = self._expected_error(levels[placement.last_full], levels[step])
@@ -122,12 +98,9 @@ class Schedule:
         return Decision(False, reason, expected_error=expected), replace(placement, last_full=step)
 
     def place(self, observation: Observation) -> tuple[int, ...]:
-        """Indices of the steps to compute in a generation, rising: planned steps and forced steps.
+        """Indices of the steps to compute, rising: `full_step_count` of those that run, or more if more are forced.
 
-        Forced are the first and last steps that the configuration always computes (`warmup` and `keep_last` of
-        `observation.limits`) and the first step of a second transformer. The number of indices is that of the steps
-        that run, divided by `speedup` and rounded, at least 2; more if more steps are forced. `observation` may be
-        that of any step of the generation.
+        `observation` may be that of any step of the generation.
         """
         first, levels = observation.first, observation.noise_levels[observation.first :]
         steps = len(levels)
@@ -161,14 +134,10 @@ def place_full_steps(
     switch: int = 0,
     planned_sigmas: tuple[float, ...] = (),
 ) -> tuple[int, ...]:
-    """Indices of `count` (at least 2) steps to compute, rising, among them the first step, the last step and, if
-    `count` is at least 3, the step `switch`, the first step of a second transformer (0 without one).
+    """Indices of `count` (at least 2) steps to compute, rising, among them the first, the last and, from 3, `switch`.
 
-    The `planned` noise levels of full steps are interpolated to `count` levels. Each level gets a fractional index by
-    interpolation in `sigmas`, the noise levels of all steps of the generation. If the noise levels of all steps of the
-    plan are given as `planned_sigmas`, its index among these is taken instead, scaled to the number of steps of the
-    generation: it keeps its relative position among the steps, whatever the flow shift. The indices are rounded to
-    distinct steps; then the step nearest to `switch` is moved there.
+    The `planned` noise levels are interpolated to `count`, and placed among the `sigmas` of all steps; if given, among
+    `planned_sigmas`, those of all steps of the plan, whose relative positions they keep.
     """
     last = len(planned) - 1
     stretched = np.interp([last * index / max(1, count - 1) for index in range(count)], np.arange(last + 1), planned)
@@ -188,12 +157,9 @@ def moved_to(switch: int, chosen: tuple[int, ...]) -> tuple[int, ...]:
 def with_forced(
     full_steps: tuple[int, ...], warmup_steps: int, keep_last: int, steps: int, switch: int = 0
 ) -> tuple[int, ...]:
-    """The `full_steps` of a generation of `steps` steps, changed to include the forced steps; rising indices.
+    """The `full_steps`, changed to include the first, the last and `switch` (a second transformer's first, else 0).
 
-    Forced are the first `warmup_steps` steps, the last `keep_last` steps, and the step `switch`, the first step of a
-    second transformer (0 without one). Forced steps that `full_steps` lacks replace other full steps, of which an
-    evenly spread selection remains. So the number of full steps grows only if more steps are forced than `full_steps`
-    has.
+    Forced steps replace others, of which an evenly spread selection remains, so the number grows only if it must.
     """
     forced = {switch, *range(min(warmup_steps, steps)), *range(max(0, steps - keep_last), steps)}
     others = [step for step in full_steps if step not in forced]

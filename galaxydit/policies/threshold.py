@@ -1,7 +1,4 @@
-"""The paper's policy: reuse while the proxy has moved less than a threshold since the last full step.
-
-A full step is a computed step. A proxy is a cheap tensor whose change shows how much the transformer's output changes.
-"""
+"""The paper's policy: reuse while the proxy has moved less than a threshold since the last full step."""
 
 import math
 from bisect import bisect_left
@@ -41,11 +38,7 @@ class Threshold:
         return observation.known_distance
 
     def decide(self, observation: Observation, state: float | None = None) -> tuple[Decision, float]:
-        """Compute steps that the limits force, steps above the threshold, and steps without a finite distance.
-
-        Returns the decision and the `state` for the next step: the changes summed since the last full step. `state` is
-        None at the first step.
-        """
+        """Compute forced steps, and those above the threshold or without a distance. The state is the summed change."""
         forced = Reason.ZERO_THRESHOLD if self.threshold == 0 else observation.forced
         distance = self.change(observation)
         accumulated = math.inf if distance is None else (state or 0.0) + distance
