@@ -1,7 +1,7 @@
 """`accelerate`: attach the plugin to a pipeline or a transformer, and remove it again."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,18 +50,16 @@ def accelerate(
 
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
-        speedup: block evaluations without the plugin, divided by those with it; from 1 to the number of steps divided
-            by the number of always-computed steps; by default 2.0. Generations of 8 steps or fewer are computed in
-            full; with the default, `quality` or `min_psnr` also those of fewer than 0.28 times the profile's steps.
-        policy: how full steps (still computed) are chosen. "schedule" computes planned steps; "proxy" moves these by at
-            most one step where the sample's proxy moves faster or slower than the calibration's mean, or than its own
-            so far; "auto" takes the one that did better on the held-out prompts of the profile's calibration, else
-            "schedule"; "paper" repeats the last full step's residual, uncorrected, by `threshold` or a calibration.
-        max_error: largest expected relative error of a reused step, at least 0. A step whose expected error is larger
-            is computed, even if `speedup` is then missed.
+        speedup: block evaluations without the plugin, divided by those with it, at least 1; by default 2.0. Generations
+            of 8 steps or fewer are computed in full; with the default, `quality` or `min_psnr` also those of fewer than
+            0.28 times the profile's steps.
+        policy: how full steps are chosen. "schedule" computes planned steps; "proxy" moves these by at most one step
+            where the sample's proxy moves faster or slower than the calibration's mean, or than its own so far; "auto"
+            takes the better one of the profile's calibration, else "schedule"; "paper" repeats the last full step's
+            residual, uncorrected, by `threshold` or a calibration.
+        max_error: largest expected relative error of a reused step, at least 0, even if `speedup` is then missed.
         profile: a `Profile`, a file of `galaxydit calibrate`, "hf://owner/name" on the Hugging Face Hub, or the name
-            of a shipped profile; by default that of this model. Without one, `general_schedule` plans full steps, and
-            `max_error` learns errors during the generation.
+            of a shipped profile; by default that of this model, else `general_schedule` plans full steps.
         threshold: for manual tuning, as in arXiv 2512.03451: after the first fifth, steps are reused while the summed
             change of the proxy is below it. Larger is faster, 0 reuses nothing; reuse as there: `policy="paper"`.
         min_psnr: instead of a speedup, a PSNR against the plain video in dB: the largest speedup whose mean PSNR on the
@@ -69,19 +67,16 @@ def accelerate(
         quality: instead of a speedup, "lossless" (every step is computed), or a name for a speedup: "high" (1.5),
             "balanced" (2.0) or "fast" (3.0).
         proxy: one of `galaxydit.PROXIES`; by default the measured profile's, else `profiles.resolve.documented_proxy`.
-        warmup: share of first steps that are always computed, in [0, 1]; by default the profile's for the speedup;
-            without a profile, at most 0.4 / speedup; at most 0.2 and, with `threshold` or `max_error` alone, 0.2.
+        warmup: share of first steps that are always computed, in [0, 1]; by default the profile's for the speedup,
+            without one at most 0.04, and with `threshold`, "paper" or `max_error` alone 0.2.
         config: all settings, instead of the arguments from `speedup` to `warmup`.
-        scheduler: for a bare transformer, the scheduler that drives it; a pipeline has its own. Without a scheduler,
-            nothing is corrected, and calls can be reused only in a `cache_context` with the step (`apply_galaxydit`).
+        scheduler: for a bare transformer, the scheduler that drives it; without, see `apply_galaxydit`.
         keep_reports: how many reports `Acceleration.reports` keeps; None keeps all.
         on_report: called with the report of each generation when it ends, for example to log it.
 
-    Returns an `Acceleration`, active at once; use it as a context manager or call `remove()`.
-
-    Raises:
-        GalaxyDiTError: settings are not allowed or contradict each other; no plan serves the speedup or the PSNR; the
-            transformer is unsupported, accelerated or cached already; the profile is damaged or another model's.
+    Returns an `Acceleration`, active at once; use it as a context manager or call `remove()`. Raises GalaxyDiTError for
+    settings that are not allowed, contradict each other or cannot be served, a transformer that is unsupported,
+    accelerated or cached already, and a profile that is damaged or another model's.
     """
     request = Request(speedup, policy, max_error, threshold, min_psnr, quality, profile, proxy, warmup)
     check_attaching(scheduler, keep_reports, on_report)
@@ -94,16 +89,15 @@ def apply_galaxydit(
 ) -> "Acceleration":
     """Attach the plugin to one transformer, in the manner of diffusers' `apply_*` hooks; return the `Acceleration`.
 
-    Without a `scheduler`, a call can be reused only inside diffusers' `transformer.cache_context("cond",
-    step_index=..., num_inference_steps=..., sigma=...)`. Raises the errors of `accelerate`.
+    Without a `scheduler`, nothing is corrected, and a call can be reused only inside diffusers' `cache_context("cond",
+    step_index=..., num_inference_steps=..., sigma=...)` of the transformer. Raises the errors of `accelerate`.
     """
     return accelerate(transformer, config=config or GalaxyDiTConfig(), scheduler=scheduler)
 
 
 def remove_galaxydit(transformer: nn.Module) -> None:
-    """Remove the plugin from a transformer and from the rest of its pipeline; without the plugin, do nothing."""
-    hook = hook_of(unwrap_compiled(transformer))
-    if isinstance(hook, RootHook):
+    """Remove the plugin from a transformer and the rest of its pipeline."""
+    if isinstance(hook := hook_of(unwrap_compiled(transformer)), RootHook):
         hook.detach()
 
 
@@ -116,10 +110,7 @@ def remove(pipe: Any) -> None:
 class Acceleration:
     """The plugin attached to one pipeline: a context manager that keeps the reports of its generations.
 
-    Args (others as in `accelerate`):
-        settings: a `GalaxyDiTConfig`, or what `galaxydit.profiles.resolve.resolve` made of a request.
-        observer: receives the tensors of every transformer call.
-        engine: a subclass of `Engine` decides or predicts in another way.
+    `observer` gets the tensors of every call, a subclass of `Engine` decides in another way; others: see `accelerate`.
     """
 
     def __init__(
@@ -140,7 +131,7 @@ class Acceleration:
         self._pipe, self._transformers, self._observer, self._engine = pipe, transformers, observer, engine
         self._source = Source(pipe, next(iter(transformers.values())), scheduler)
         self._of_sessions = self._source, keep_reports, on_report, list[Session]()
-        self._settings = settings if isinstance(settings, Settings) else Settings(settings)
+        self._settings = self._workable(settings if isinstance(settings, Settings) else Settings(settings))
         self._attachments = Attachments(self._attachment(self._settings))
         meter_of(self._source.device)  # opened now, because that takes seconds, which would count in a generation
         self._hooks = HookSet()
@@ -158,9 +149,13 @@ class Acceleration:
             self.remove()
             raise
 
-    def _attachment(self, settings: Settings) -> Attachment:
+    def _workable(self, settings: Settings) -> Settings:
+        """These settings. Raises GalaxyDiTError if a transformer's family lacks their proxy or reuse."""
         for name, transformer in self._transformers.items():
             refuse_unworkable(transformer, self._families[name], settings.config)
+        return settings
+
+    def _attachment(self, settings: Settings) -> Attachment:
         session = settings.session(*self._of_sessions)
         engines = {
             name: self._engine(transformer, name, self._families[name], session, self._observer)
@@ -191,7 +186,7 @@ class Acceleration:
     def set(self, *, config: GalaxyDiTConfig | None = None, **request: Any) -> None:
         """Take the settings of a new `accelerate` with these arguments and, by default, the profile given before. A
         generation that is under way keeps its own. Raises the errors of `accelerate`."""
-        settings = settings_for(self._pipe, self._request(config, request), config)
+        settings = self._requested(config, request)
         self._attachments.replace(self._attachment(settings))
         self._settings = settings
 
@@ -199,12 +194,18 @@ class Acceleration:
         """Context manager for one request: generations that this thread or asyncio task begins inside have the settings
         of `set` with these arguments. It yields their `config`, `report` and `reports`; these join
         `Acceleration.reports` at its end. Raises the errors of `accelerate`."""
-        settings = settings_for(self._pipe, self._request(config, request), config)
-        return self._attachments.opened(self._attachment(settings))
+        return self._opened(self._requested(config, request))
 
-    def _request(self, config: GalaxyDiTConfig | None, arguments: dict[str, Any]) -> Request:
+    @contextmanager
+    def _opened(self, settings: Settings) -> Iterator[Attachment]:
+        # A session begins here and not in `using`, because a context that is never entered would keep it.
+        with self._attachments.opened(self._attachment(settings)) as request:
+            yield request
+
+    def _requested(self, config: GalaxyDiTConfig | None, arguments: dict[str, Any]) -> Settings:
         self._refuse_removed()
-        return Request(**{"profile": None if config else self._settings.given} | arguments)
+        request = Request(**{"profile": None if config else self._settings.given} | arguments)
+        return self._workable(settings_for(self._pipe, request, config))
 
     def _refuse_removed(self) -> None:
         if not self._hooks.are_attached:
@@ -217,8 +218,7 @@ class Acceleration:
 
     @property
     def report(self) -> Report:
-        """The report of the last generation that reached the plugin. Raises GalaxyDiTError before the first one, and
-        if a transformer of the pipeline was replaced since."""
+        """The last generation's. Raises GalaxyDiTError before the first, and if a transformer was replaced since."""
         if text := replaced(self._pipe, self._transformers, self._hooks):
             raise GalaxyDiTError(text)
         text = self._missed()

@@ -84,6 +84,17 @@ def test_settings_are_checked_as_in_accelerate_and_wrong_ones_change_nothing(tin
             change()
 
 
+def test_a_context_that_is_never_entered_keeps_no_session(tiny_wan: Any) -> None:
+    with galaxydit.accelerate(tiny_wan.pipe) as acceleration:
+        peers = acceleration._session.peers
+        for _ in range(3):
+            acceleration.using(quality="lossless")
+        assert peers == [acceleration._session]
+        with acceleration.using(quality="lossless") as request:
+            assert peers == [acceleration._session, request.session]
+        assert peers == [acceleration._session]
+
+
 def test_settings_within_a_generation_hold_from_the_next_one_on(tiny_wan: Any) -> None:
     with galaxydit.accelerate(tiny_wan.pipe) as acceleration:
         expected = tiny_wan.run()
