@@ -21,13 +21,17 @@ QUALITIES: Mapping[str, float] = MappingProxyType(
 GOALS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "speedup": (),
-        "max_error": ("policy",),
-        "threshold": ("speedup", "max_error", "policy"),
+        "max_error": (),
+        "threshold": ("speedup", "max_error"),
         "quality": ("speedup", "max_error", "threshold"),
         "min_psnr": ("speedup", "max_error", "threshold", "quality", "proxy", "warmup"),
     }
 )
 """Arguments that say how much to reuse, and the arguments that contradict each of them."""
+POLICIES_BESIDE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"max_error": (AUTO,), "threshold": (AUTO, PAPER), LOSSLESS: (AUTO,)}
+)
+"""The policies that a goal, or a word of `quality`, allows; others allow all."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +68,12 @@ class Request:
         if self.quality is not None:
             check_choice("quality", self.quality, tuple(QUALITIES))
         for goal, others in GOALS.items():
-            barred = (*others, "policy") if goal == "quality" and self.quality == LOSSLESS else others
-            values = {name: getattr(self, name) for name in barred}
-            neutral = (AUTO, PAPER) if goal == "threshold" else (AUTO,)
-            given = [name for name, value in values.items() if value is not None and str(value) not in neutral]
-            if getattr(self, goal) is not None and given:
+            if (value := getattr(self, goal)) is None:
+                continue
+            given = [name for name in others if getattr(self, name) is not None]
+            allowed = POLICIES_BESIDE.get(value if goal == "quality" else goal, POLICIES)
+            given += ["policy"] * (self.policy not in allowed)
+            if given:
                 raise GalaxyDiTError(f"{goal} is given together with {' and '.join(given)}", "leave one of them out")
 
     @property
