@@ -5,7 +5,7 @@ from galaxydit.eval.methods.registry import declared, slug_of, source_of
 METHODS = {
     "all": """fewer steps, optimised noise levels, plain at scheduled levels, uniform skip order 0, uniform skip
         order 1, searched schedule, FirstBlockCache, MagCache, TaylorSeer, SeaCache order 0,
-        SeaCache order 1, FasterCache, DBCache, DBCache + TaylorSeer, DBCache joint CFG,
+        SeaCache order 1, FasterCache, Pyramid Attention Broadcast, DBCache, DBCache + TaylorSeer, DBCache joint CFG,
         DBCache preset masks, DBCache planned masks, TeaCache, EasyCache, DiCache,
         RA-CFGCache, ERTACache (guessed), ProfilingDiT, galaxydit paper, galaxydit paper
         branches alone, galaxydit proxy, galaxydit schedule, galaxydit, galaxydit proxy without a
