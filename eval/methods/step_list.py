@@ -34,17 +34,18 @@ class ListedSteps(FixedSteps):
         return super().decide(observation)
 
 
+def scaled(listed: Sequence[int], steps: int) -> list[int]:
+    """The listed ones of 50 steps, scaled to another number of steps."""
+    return sorted({step * steps // LISTED_STEPS for step in listed})
+
+
 def settings(steps: int) -> list[Setting]:
     """The published lists from accurate to fast, scaled if the generation does not have 50 steps.
 
     `conditional_only` are further steps, computed in the conditional branch alone.
     """
-
-    def scaled(listed: Sequence[int]) -> list[int]:
-        return sorted({step * steps // LISTED_STEPS for step in listed})
-
     return [
-        {"list": row.name, "full": scaled(row.steps), "conditional_only": scaled(row.conditional_only)}
+        {"list": row.name, "full": scaled(row.steps, steps), "conditional_only": scaled(row.conditional_only, steps)}
         for row in STEP_LISTS
     ]
 

@@ -172,7 +172,8 @@ def test_hicache_and_taylorseer_compute_the_published_steps(order, run_method):
 
 
 def test_a_step_list_computes_its_steps_and_those_of_one_branch(run_method):
-    assert run_method("step list", {"full": [0, 1, 5]})[1] == pytest.approx(0.3)
+    for name in ("step list", "LeMiCa published", "LeMiCa with galaxydit's reuse"):
+        assert run_method(name, {"full": [0, 1, 5]})[1] == pytest.approx(0.3)
     assert run_method("step list", {"full": [0, 1, 5], "conditional_only": [9]})[1] == pytest.approx(0.35)
 
 

@@ -31,6 +31,8 @@ def test_every_peer_with_published_settings_is_offered():
         "DiCache published",
         "RA-CFGCache published",
         "ERTACache (guessed) published",
+        "LeMiCa published",
+        "LeMiCa with galaxydit's reuse",
         "ProfilingDiT published",
     }
 
@@ -58,6 +60,8 @@ def test_mag_cache_with_the_published_ratios_computes_as_many_steps_as_the_autho
 def test_the_lists_have_the_published_numbers_of_steps():
     counts = {one["list"]: len(one["full"]) + len(one["conditional_only"]) / 2 for one in step_list.settings(50)}
     assert list(counts.values()) == [24, 19, 19, 18, 14.5, 10]
+    lemica = PUBLISHED["LeMiCa published"].settings(50)
+    assert [len(one["full"]) for one in lemica] == [25, 20, 17, 14]
     first_ten = {"list": "first 10 steps, shift 5", "full": [0, 1], "conditional_only": []}
     assert step_list.settings(10)[5] == first_ten
 

@@ -12,7 +12,8 @@ METHODS = {
         profile, galaxydit without a profile""",
     "published": """repeated plain run, step list, MagCache published, TaylorSeer published, HiCache published, SeaCache
         published, FasterCache published, TeaCache published, EasyCache published, DiCache
-        published, RA-CFGCache published, ERTACache (guessed) published, ProfilingDiT published""",
+        published, RA-CFGCache published, ERTACache (guessed) published, ProfilingDiT published,
+        LeMiCa published, LeMiCa with galaxydit's reuse""",
     "ablations": """last full step repeated, without correction, residual reused, first fifth computed, expected error
         instead of a budget, exact predictions""",
 }
