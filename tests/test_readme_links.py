@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = [path for path in ROOT.rglob("*.md") if not {".venv", ".pytest_cache", "node_modules"} & {*path.parts}]
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
-COMMIT = re.compile(r"\bgit (?:show|checkout) ([0-9a-f]{7,40})\b|(?<=\| )([0-9a-f]{7,40})(?=:| \|)")
+COMMIT = re.compile(r"\b(?:git show|git checkout|at|of) ([0-9a-f]{7,40})\b|(?<=\| )([0-9a-f]{7,40})(?=:| \|)")
 FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 

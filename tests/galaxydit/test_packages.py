@@ -30,8 +30,8 @@ EVAL_LAYERS = (
     ("methods",),
     ("jobs", "latency", "demo_frames", "drawn_noise"),
     ("demo",),
-    ("compare",),
-    ("vbench",),
+    ("compare", "compared"),
+    ("vbench", "results_page"),
     ("report",),
     ("validate",),
 )

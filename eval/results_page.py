@@ -1,0 +1,183 @@
+"""Rewrites the generated sections of the pages that show results: `python -m galaxydit.eval.results_page`.
+
+A section lies between `<!-- made by: NAME -->` and `<!-- end -->`. Its numbers are those of the JSON files in
+eval/results, so new data there and this command renew every page.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from os.path import relpath
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from galaxydit.eval.compared import (
+    GENERAL,
+    OURS,
+    PEER,
+    RESULTS,
+    ROOT,
+    SHORT,
+    ResultsFile,
+    comparisons,
+    kind_of,
+    label,
+    lead,
+    read,
+)
+from galaxydit.eval.methods.registry import ABLATION, CONTROL
+from galaxydit.pipelines.table import Table, digits
+
+PAGES = ("README.md", "eval/results/README.md", "eval/results/compare/tables.md")
+SECTION = re.compile(r"(<!-- made by: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MEANS = "mean (worst), dB, by compute"
+DRAWN_NOISE: dict[str, tuple[int, Callable[[Any], float]]] = {  # places and value of a caption
+    "step error": (2, lambda row: fmean(row["accelerated"]["step_errors"])),
+    "PSNR to the same draw": (1, lambda row: row["accelerated"]["psnr_same_draw"]),
+    "to another plain draw": (1, lambda row: row["accelerated"]["psnr_other_draw"]),
+    "of two plain draws": (1, lambda row: row["psnr_two_plain_draws"]),
+    "flicker": (3, lambda row: row["accelerated"]["temporal_flickering"]),
+    "flicker, plain": (3, lambda row: fmean(one["temporal_flickering"] for one in row["plain"])),
+    "motions": (2, lambda row: row["accelerated"]["caption_motions"]),
+    "motions, plain": (2, lambda row: fmean(one["caption_motions"] for one in row["plain"])),
+}
+
+
+def table(heading: str, speedups: Sequence[float], rows: Mapping[str, Callable[[float], str]]) -> str:
+    """A table of one column for each speedup; `rows` give the cell at a speedup."""
+    cells = [[name, *map(cell, speedups)] for name, cell in rows.items()]
+    return Table((heading, *(f"{speedup:g}x" for speedup in speedups)), cells).markdown()
+
+
+def lead_section(results: Path, page: Path) -> str:
+    """For the first screen: PSNR of the nearest methods, and the lead over the strongest and over no calibration."""
+    best = comparisons(results)[0]
+    means = {label(name): partial(best.psnr, name) for name in best.methods if kind_of(name) != ABLATION}
+    leads: dict[str, Callable[[float], str]] = {
+        "the strongest control": lambda at: best.difference(OURS, best.strongest(CONTROL, at), at),
+        "the strongest peer": lambda at: best.difference(OURS, best.strongest(PEER, at), at),
+        "no calibration": lambda at: best.difference(OURS, GENERAL, at),
+    }
+    tables = table(MEANS, best.speedups, means), table(f"{label(OURS)} minus", best.speedups, leads)
+    return "\n\n".join((best.caption(page), *tables))
+
+
+def comparison_section(results: Path, page: Path) -> str:
+    """The comparison of the first screen in full."""
+    best = comparisons(results)[0]
+    pairs = [(OURS, name) for name in best.methods if name != OURS]
+    pairs += [(GENERAL, name) for name in best.methods if name.startswith("SeaCache") and GENERAL in best.methods]
+    tables = {
+        MEANS: {label(name): partial(best.psnr, name) for name in best.methods},
+        "difference, dB, by compute": {f"{label(a)} - {label(b)}": partial(best.difference, a, b) for a, b in pairs},
+        "seconds plain / with": {label(name): partial(best.clock, name) for name in best.methods},
+    }
+    made = [table(heading, best.speedups, rows) for heading, rows in tables.items()]
+    return "\n\n".join((best.caption(page), *made, best.commands()))
+
+
+def others_section(results: Path, page: Path) -> str:
+    """All other comparisons, with one difference and one clock each."""
+    parts = []
+    for group in comparisons(results)[1:]:
+        rows = []
+        for name in group.methods:
+            cells = [group.psnr(name, at) for at in group.speedups]
+            ahead = "" if name == OURS else group.difference(OURS, name, SHORT)
+            rows.append([label(name), *cells, ahead, group.clock(name, SHORT)])
+        more = (f"calibrated minus it, {SHORT:g}x", f"seconds plain / with, {SHORT:g}x")
+        made = Table((MEANS, *(f"{at:g}x" for at in group.speedups), *more), rows).markdown()
+        parts += [group.caption(page), made, group.commands()]
+    return "\n\n".join(parts)
+
+
+def drawn_noise_section(results: Path, page: Path) -> str:
+    """Means (standard errors) over captions for each scheduler that draws noise."""
+    rows = []
+    for scheduler, captions in read(results / "drawn-noise" / "results.json")["captions"].items():
+        cells = []
+        for places, value in DRAWN_NOISE.values():
+            values = [value(row) for row in captions]
+            error = stdev(values) / len(values) ** 0.5
+            cells.append(f"{fmean(values):.{places}f} ({error:.{places}f})")
+        rows.append([f"{scheduler} ({len(captions)})", *cells])
+    return Table(("scheduler (captions)", *DRAWN_NOISE), rows).markdown()
+
+
+def gpu_section(results: Path, page: Path) -> str:
+    """Seconds, joules and memory of whole pipelines, plain and with the plugin."""
+    rows, units = [], (("seconds", 1), ("joules", 1000))
+    for path in sorted((results / "gpu").glob("pipeline-*.json")):
+        data = read(path)
+        plain = data["rows"][0]
+        compiled = ", compiled" if data.get("compiled") else ""
+        where = f"[{data['model']}]({relpath(path, page.parent)}), {data['device']}{compiled}"
+        for row in data["rows"]:
+            way = f"`speedup={row['speedup']:g}`" if row["speedup"] else "plain"
+            cells = [digits(row[f"{part}_{unit}"] / of) for unit, of in units for part in ("denoise", "end_to_end")]
+            clock = [f"{plain[name] / row[name]:.2f}" for name in ("denoise_seconds", "end_to_end_seconds")]
+            rows.append([f"{where}, {way}", *cells, *clock, f"{row['peak_bytes'] / 1e9:.2f}"])
+    clocks = ("plain / with: denoising s", "whole s")
+    headings = ("pipeline", "denoising s", "whole s", "denoising kJ", "whole kJ", *clocks, "peak GB")
+    return Table(headings, rows).markdown()
+
+
+def first_section(results: Path, page: Path) -> str:
+    """The first sentence on speed and energy."""
+    data = read(results / "gpu" / "pipeline-1.3B-480p.json")
+    plain, fast = data["rows"][0], next(row for row in data["rows"] if row["speedup"] == SHORT)
+    seconds, joules = ([row[f"end_to_end_{unit}"] for row in (plain, fast)] for unit in ("seconds", "joules"))
+    clock, energy = " to ".join(map(digits, seconds)), " to ".join(digits(joule / 1000) for joule in joules)
+    where = f"[{data['device']}]({relpath(results / 'README.md', page.parent)}#on-a-gpu)"
+    times = f"{seconds[0] / seconds[1]:.2f} times as fast"
+    return f"**`speedup=2` makes Wan2.1-T2V-1.3B at 480p {times}: {clock} s, {energy} kJ on one {where}.**"
+
+
+def studies_section(results: Path, page: Path) -> str:
+    """Paired differences: one decision for both branches, predictions under drawn noise, rules of correction."""
+    psnrs: dict[Path, dict[str, dict[str, list[float]]]] = {}  # by file, by what is the same, by what differs
+    alignment = ResultsFile(results / "alignment" / "results.json")
+    for (method, at), row in alignment.results.items():
+        psnrs.setdefault(alignment.path, {}).setdefault(f"{at:g}x", {})[method] = row["psnr_of_prompt"]
+    noise = results / "drawn-noise" / "results.json"
+    for name, captions in read(noise)["captions"].items():
+        if all("order 1" in row for row in captions):
+            orders = {"order 0": "accelerated", "order 1": "order 1"}
+            same_draw = {order: [row[key]["psnr_same_draw"] for row in captions] for order, key in orders.items()}
+            psnrs.setdefault(noise, {})[f"{name}, 2x"] = same_draw
+    psnrs |= {path: read(path)["psnr"] for path in sorted((results / "corrections").glob("*.json"))}
+    rows = []
+    for path, cases in psnrs.items():
+        for where, found in cases.items():
+            (first, base), *others = found.items()
+            for name, values in others:
+                differences = [mine - its for mine, its in zip(base, values, strict=True)]
+                link = f"[{path.relative_to(results).with_suffix('')}]({relpath(path, page.parent)})"
+                rows.append([f"{first} - {name}", where, lead(differences), f"{len(values)}, {link}"])
+    return Table(("difference", "at", "PSNR, dB", "captions, data"), rows, 4).markdown()
+
+
+SECTIONS: dict[str, Callable[[Path, Path], str]] = {
+    "first": first_section,
+    "lead": lead_section,
+    "comparison": comparison_section,
+    "others": others_section,
+    "drawn-noise": drawn_noise_section,
+    "gpu": gpu_section,
+    "studies": studies_section,
+}
+
+
+def rewritten(text: str, page: Path, results: Path = RESULTS) -> str:
+    """The text of a page with each section made again."""
+    return SECTION.sub(lambda found: f"{found[1]}{SECTIONS[found[2]](results, page)}\n{found[3]}", text)
+
+
+def main() -> None:
+    for page in (ROOT / name for name in PAGES):
+        page.write_text(rewritten(page.read_text(encoding="utf-8"), page), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

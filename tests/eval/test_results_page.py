@@ -1,0 +1,229 @@
+"""Each generated section is what its data make, and no page or docstring shows a result without a source."""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from galaxydit.eval.compare.compare_job import Comparison
+from galaxydit.eval.compare.equal_compute import AtSpeedup, ScoredSetting, compare_at
+from galaxydit.eval.compare.markdown import markdown
+from galaxydit.eval.compare.plan import ComparisonPlan
+from galaxydit.eval.compared import GENERAL, OURS, RESULTS, ROOT, comparisons, lead
+from galaxydit.eval.results_page import PAGES, SECTION, rewritten
+
+STORED = [*sorted((RESULTS / "compare").rglob("results.json")), RESULTS / "calibrations" / "results.json"]
+PACKAGES = ("calibration", "eval", "galaxydit", "pipelines")
+# A folder's table.md is what the command of its data writes.
+MARKDOWN = [
+    *ROOT.glob("*.md"),
+    *(path for name in (*PACKAGES, "tests") for path in (ROOT / name).rglob("*.md") if path.name != "table.md"),
+]
+CODE = [path for name in PACKAGES for path in (ROOT / name).rglob("*.py")]
+
+FENCE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
+NUMBER = r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?"
+UNIT = r"dB|s|ms|kJ|kWh|GB|MB|GiB|MiB|seconds|hours|points|times as fast"
+RESULT = re.compile(rf"{NUMBER}(?: (?:{UNIT})\b| ?%|x(?!\w))|\brho\b[^.|]{{0,40}}?\d\.\d")
+MEASURED = re.compile(rf"\b(?:{UNIT}|PSNR|rho)\b")  # in the heading of a table
+CELL = re.compile(rf"\| *[*(]*{NUMBER}[^|]*(?=\|)")
+SOURCE = re.compile(
+    r"\]\((?:[^)]*results/|[^)]*tables?\.md|[^)]*\.(?:json|toml|png|py)\)|https?:)"  # a link to data or a test
+    r"|arXiv \d{4}\.\d{5}|\bdoi\b"
+    r"|`(?:GALAXYDIT_TEST\w*=\w+ )?(?:galaxydit|python|pytest) [^`]+`"  # a command
+    r"|(?<![\w.])(?=[a-f]*\d)[0-9a-f]{7}(?!\w)"  # a commit
+)
+# Requested speedups and levels of confidence.
+REQUESTED = re.compile(r"(?<![\w.])(?:1|1\.25|1\.5|1\.75|2|2\.5|3|3\.25|4)x|\b9[05] %")
+# Options, definitions and examples.
+NO_RESULTS = (
+    "4 plain videos or 2 hours",
+    "0 to 120 dB",
+    "their PSNR of 120 dB stands for infinity",
+    "2 dB behind an equally fast",
+    "without those 2 dB behind",
+    "the largest verified with 28 dB",
+    "fewer than 14 steps (28 % of the profile's 50)",
+    "below 28 % of a profile's steps",
+    "ends its workers within 30 s",
+    "with 10 % caption dropout",
+    "an interval from -0.5 dB or above",
+    "within 3 %, else bisection",
+    '"threshold=0.08 (1.62x)"',
+    "if 40 % of the settings stay",
+    "from 10 s on none is added",
+    "compresses 8x in space and 4x in time",
+    "both compute 14 of 50 steps in full (2.01x)",
+    "r_c^2 + 2 s (1 - s) rho",
+    "the fastest 2 % of the pixels",
+    "82 kWh, price 91, 5.1 GB of files",
+    "by more than 5 %",
+    "at most 0.1 dB worse on all",
+    "videos of up to 24 MiB in total",
+    "at most 4 MB",
+)
+# Timings that explain a line of code, and a range that a grid covers.
+IN_CODE = ("takes 2 ms per step with UniPC", "0.4 ms a call on one CPU", "change by 0.1 to 30 % a step")
+
+
+def shown(text: str) -> list[str]:
+    """The results in a text, without code, targets of links and what is no result."""
+    for phrase in (*NO_RESULTS, *IN_CODE):
+        text = text.replace(phrase, "")
+    plain = re.sub(r"`[^`]*`", "code", re.sub(r"\]\([^)]*\)", "]", text))
+    return [found[0] for found in RESULT.finditer(REQUESTED.sub("", plain))]
+
+
+def without_source(text: str) -> Iterator[str]:
+    """Rows, items and paragraphs outside generated sections that show a result and name no source.
+
+    The paragraph before a table may name the source of all rows.
+    """
+    before = ""
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:- |\d+\. ))", FENCE.sub("", SECTION.sub("", text))):
+        heading, *rows = block.strip().splitlines() or [""]
+        if heading.startswith("|"):
+            has_numbers = bool(MEASURED.search(heading))
+            for row in [] if SOURCE.search(before) or SOURCE.search(heading) else rows:
+                if not SOURCE.search(row) and (shown(row) or (has_numbers and CELL.search(row))):
+                    yield row
+        elif not SOURCE.search(block) and shown(" ".join(block.split())):
+            yield block
+        before = block
+
+
+def docstrings(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_result_on_a_page_names_its_source(page: Path) -> None:
+    assert list(without_source(page.read_text(encoding="utf-8"))) == []
+
+
+def test_every_result_in_a_docstring_names_its_source() -> None:
+    assert [(path.name, part) for path in CODE for text in docstrings(path) for part in without_source(text)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It has 38.4 dB on wan-tiny.",
+        "It saves 12 % of the energy, 3.1 kJ.",
+        "The video takes 61.5 s, so the plugin is 2.13x as fast.",
+        "It ranks proxies with a rho of 0.81.",
+        "2x is 1.9 times as fast.",
+        "See [how](README.md#how-it-works): 18 MB.",
+        "- 0.3 dB more\n- 0.1 dB less ([data](results.json))",
+        "| method | PSNR, dB |\n|---|---:|\n| ours | 31.5 |",
+        "| claim | number |\n|---|---|\n| one | +0.4 dB ([data](a.json)) |\n| another | +0.5 dB |",
+        "<!-- made by: lead -->\n1.0 dB\n<!-- end -->\n\nIt gains 1.0 dB.",
+    ],
+)
+def test_a_result_without_a_source_is_found(text: str) -> None:
+    assert len(list(without_source(text))) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It has 38.4 dB ([data](results/compare/results.json)).",
+        "The paper reports 1.87x (arXiv 2512.03451).",
+        "Ask for 2x or 2.5x; brackets are 95 % intervals.",
+        "`--max-memory 4 GB` is an option.",
+        "<!-- made by: lead -->\n1.0 dB\n<!-- end -->",
+        "By `galaxydit compare --prompts 8`:\n\n| method | PSNR, dB |\n|---|---:|\n| ours | 31.5 |",
+        "| claim | number | repeated by |\n|---|---|---|\n| one | +0.4 dB | 4286565:study |",
+    ],
+)
+def test_a_result_with_a_source_passes(text: str) -> None:
+    assert list(without_source(text)) == []
+
+
+@pytest.mark.parametrize("phrase", [*NO_RESULTS, *IN_CODE])
+def test_each_exception_is_still_needed(phrase: str) -> None:
+    assert any(phrase in " ".join(path.read_text(encoding="utf-8").split()) for path in (*MARKDOWN, *CODE))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_is_what_the_command_makes(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert SECTION.search(text)
+    assert rewritten(text, ROOT / name) == text
+
+
+def test_the_command_makes_every_page_with_a_section() -> None:
+    pages = {str(page.relative_to(ROOT)) for page in MARKDOWN if SECTION.search(page.read_text(encoding="utf-8"))}
+    assert pages == set(PAGES)
+
+
+def stored(path: Path) -> Comparison:
+    data = json.loads(path.read_text(encoding="utf-8"))
+    rows = tuple(ScoredSetting(**row | {"psnr_of_prompt": tuple(row["psnr_of_prompt"])}) for row in data["rows"])
+    results = tuple(AtSpeedup(**row | {"psnr_of_prompt": tuple(row["psnr_of_prompt"])}) for row in data["at_speedups"])
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in data["plan"].items()}
+    plan = ComparisonPlan(**given)
+    return Comparison(plan, rows, results, data["failed"], data["conditions"], {})
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.parent.name)
+def test_scores_and_tables_are_those_of_the_scored_settings(path: Path) -> None:
+    comparison = stored(path)
+    for speedup in comparison.plan.speedups:
+        made = {row.method: row for row in compare_at(comparison.rows, speedup)}
+        for row in (row for row in comparison.at_speedups if row.speedup == speedup):
+            assert made[row.method].psnr_of_prompt == pytest.approx(row.psnr_of_prompt)
+            assert made[row.method].psnr == pytest.approx(row.psnr)
+    assert (path.parent / "table.md").read_text(encoding="utf-8") == markdown(comparison)
+
+
+def test_the_words_for_differences() -> None:
+    assert lead([0.0, 0.0]) == "same"
+    assert lead([1.0, 1.0, 1.2]) == "+1.1 (+1.0 to +1.2)"
+    assert lead([1.0, -1.0, 1.0, -1.0]).endswith("), level")
+    assert lead([]) == "-"
+
+
+def store(folder: Path, seeds: list[int], psnrs: dict[str, list[float]]) -> None:
+    """A results.json of methods at 2x on the captions "a", "b", "c" and so on."""
+    data: dict[str, Any] = json.loads(STORED[0].read_text(encoding="utf-8"))
+    prompts = list("abcdefgh"[: len(next(iter(psnrs.values())))])
+    data["plan"] |= {"prompts": prompts, "seeds": seeds, "speedups": [2.0]}
+    one = {"speedup": 2.0, "denoise_speedup": 1.9, "disturbance": ""}
+    rows = [{"method": name, "psnr": sum(each), "psnr_of_prompt": each, **one} for name, each in psnrs.items()]
+    data |= {"at_speedups": rows, "rows": []}
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_text(json.dumps(data))
+
+
+def test_runs_of_other_seeds_and_fewer_captions_are_paired(tmp_path: Path) -> None:
+    store(tmp_path / "compare" / "first", [0], {OURS: [30.0, 32, 34, 36], GENERAL: [29.0, 31, 33, 35]})
+    store(tmp_path / "compare" / "second", [1], {OURS: [32.0, 34]})  # ended after two captions
+    store(tmp_path / "compare" / "third", [0], {"TeaCache": [20.0, 25], GENERAL: [1.0, 1]})
+    most, fewer = comparisons(tmp_path)
+    assert (most.methods, fewer.methods) == ([OURS, GENERAL], [OURS, "TeaCache"])
+    assert most.psnr(OURS, 2.0) == f"{(31 + 33 + 34 + 36) / 4:.1f} (31.0)"
+    assert most.psnr(GENERAL, 2.0) == "32.0 (29.0)"  # the run of most captions counts
+    assert most.difference(OURS, GENERAL, 2.0) == "+1.0 (+1.0 to +1.0)"  # at the seed of both
+    assert fewer.psnr(OURS, 2.0) == "32.0 (31.0)"
+    assert fewer.psnr("TeaCache", 2.0) == "**22.5 (20.0)**"
+    assert fewer.difference(OURS, "TeaCache", 2.0).startswith("+8.5 (")
+    assert most.strongest("peer", 2.0) == ""
+
+
+def test_the_first_table_is_that_of_this_project_in_bfloat16_on_most_captions() -> None:
+    first, *others = comparisons(RESULTS)
+    assert OURS in first.methods
+    assert first.runs[0].data["conditions"]["dtype"] == "bfloat16"
+    assert all(len(other.captions) <= len(first.captions) for other in others)
+
+
+def test_commands_name_the_captions() -> None:
+    made = [run.command() for table in comparisons(RESULTS) for run in table.runs]
+    assert all(re.search(r"--prompts (?:\d+(?:\.txt)?|eval/results/\S+\.txt) ", command) for command in made)
