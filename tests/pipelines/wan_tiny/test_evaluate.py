@@ -130,7 +130,9 @@ def test_a_target_holds_from_its_minimum_on():
 
 
 def test_the_table_has_a_row_for_each_figure():
-    assert as_table([Figure("x", None, 0, minimum=1.0), Figure("y", math.pi, 2)]).row_count == 2
+    table = as_table([Figure("x", None, 0, minimum=1.0), Figure("y", math.pi, 2, 4.0)])
+    rows = list(zip(*(column.cells for column in table.columns), strict=True))
+    assert rows == [("x", "none", "0", ">= 1", ""), ("y", "3.142", "2", ">= 4", "NO")]
 
 
 def test_a_count_or_batch_below_one_is_refused(tiny_wan_folder, tmp_path):
