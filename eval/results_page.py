@@ -30,6 +30,7 @@ from galaxydit.eval.methods.registry import ABLATION, CONTROL
 from galaxydit.pipelines.table import Table, digits
 
 PAGES = ("README.md", "eval/results/README.md", "eval/results/compare/tables.md")
+SECONDS, JOULES = ("denoise_seconds", "end_to_end_seconds"), ("denoise_joules", "energy_per_video_joules")
 SECTION = re.compile(r"(<!-- made by: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MEANS = "mean (worst), dB, by compute"
 DRAWN_NOISE: dict[str, tuple[int, Callable[[Any], float]]] = {  # places and value of a caption
@@ -107,31 +108,31 @@ def drawn_noise_section(results: Path, page: Path) -> str:
 
 def gpu_section(results: Path, page: Path) -> str:
     """Seconds, joules and memory of whole pipelines, plain and with the plugin."""
-    rows, units = [], (("seconds", 1), ("joules", 1000))
+    rows = []
     for path in sorted((results / "gpu").glob("pipeline-*.json")):
         data = read(path)
-        plain = data["rows"][0]
-        compiled = ", compiled" if data.get("compiled") else ""
+        plain, compiled = data["rows"][0], ", compiled" if data.get("compiled") else ""
         where = f"[{data['model']}]({relpath(path, page.parent)}), {data['device']}{compiled}"
         for row in data["rows"]:
             way = f"`speedup={row['speedup']:g}`" if row["speedup"] else "plain"
-            cells = [digits(row[f"{part}_{unit}"] / of) for unit, of in units for part in ("denoise", "end_to_end")]
-            clock = [f"{plain[name] / row[name]:.2f}" for name in ("denoise_seconds", "end_to_end_seconds")]
-            rows.append([f"{where}, {way}", *cells, *clock, f"{row['peak_bytes'] / 1e9:.2f}"])
-    clocks = ("plain / with: denoising s", "whole s")
-    headings = ("pipeline", "denoising s", "whole s", "denoising kJ", "whole kJ", *clocks, "peak GB")
+            cells = [digits(row[name]) for name in SECONDS] + [digits(row[name] / 1000) for name in JOULES if row[name]]
+            clock = [f"{plain[name] / row[name]:.2f}" for name in SECONDS]
+            rows.append([f"{where}, {way}", *clock, f"{row['peak_bytes'] / 1e9:.2f}", *cells])
+    clocks = ("plain / with: denoising s", "whole s", "peak GB")
+    headings = ("pipeline", *clocks, "denoising s", "whole s", "denoising kJ", "whole kJ")
     return Table(headings, rows).markdown()
 
 
 def first_section(results: Path, page: Path) -> str:
     """The first sentence on speed and energy."""
     data = read(results / "gpu" / "pipeline-1.3B-480p.json")
-    plain, fast = data["rows"][0], next(row for row in data["rows"] if row["speedup"] == SHORT)
-    seconds, joules = ([row[f"end_to_end_{unit}"] for row in (plain, fast)] for unit in ("seconds", "joules"))
-    clock, energy = " to ".join(map(digits, seconds)), " to ".join(digits(joule / 1000) for joule in joules)
+    rows = data["rows"][0], next(row for row in data["rows"] if row["speedup"] == SHORT)
+    before, after = seconds = [row[SECONDS[1]] for row in rows]
+    costs = {"s": seconds, "kJ": [row[JOULES[1]] / 1000 for row in rows if row[JOULES[1]]]}
+    shown = ", ".join(f"{' to '.join(map(digits, values))} {unit}" for unit, values in costs.items() if values)
     where = f"[{data['device']}]({relpath(results / 'README.md', page.parent)}#on-a-gpu)"
-    times = f"{seconds[0] / seconds[1]:.2f} times as fast"
-    return f"**`speedup=2` makes Wan2.1-T2V-1.3B at 480p {times}: {clock} s, {energy} kJ on one {where}.**"
+    speed = f"{before / after:.2f} times as fast"
+    return f"**`speedup=2` makes Wan2.1-T2V-1.3B at 480p {speed}: {shown} on one {where}.**"
 
 
 def studies_section(results: Path, page: Path) -> str:
