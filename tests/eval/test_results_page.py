@@ -14,6 +14,7 @@ from galaxydit.eval.compare.equal_compute import AtSpeedup, ScoredSetting, compa
 from galaxydit.eval.compare.markdown import markdown
 from galaxydit.eval.compare.plan import ComparisonPlan
 from galaxydit.eval.compared import GENERAL, OURS, RESULTS, ROOT, comparisons, lead
+from galaxydit.eval.latency.latency_table import columns_of
 from galaxydit.eval.results_page import PAGES, SECTION, rewritten
 
 STORED = [*sorted((RESULTS / "compare").rglob("results.json")), RESULTS / "calibrations" / "results.json"]
@@ -181,6 +182,28 @@ def test_scores_and_tables_are_those_of_the_scored_settings(path: Path) -> None:
             assert made[row.method].psnr_of_prompt == pytest.approx(row.psnr_of_prompt)
             assert made[row.method].psnr == pytest.approx(row.psnr)
     assert (path.parent / "table.md").read_text(encoding="utf-8") == markdown(comparison)
+
+
+def has_row(page: Path, cells: list[str]) -> bool:
+    """Whether a table of the page has a row that holds all of the cells, empty ones apart."""
+    rows = [{cell.strip() for cell in line.split("|")} for line in page.read_text(encoding="utf-8").splitlines()]
+    return any(set(cells) <= row for row in rows)
+
+
+@pytest.mark.parametrize("path", sorted((RESULTS / "gpu").glob("latency-*.json")), ids=lambda path: path.stem)
+def test_the_table_of_latency_is_that_of_its_data(path: Path) -> None:
+    columns = columns_of(json.loads(path.read_text(encoding="utf-8"))["rows"], quartiles=True)
+    for cells in zip(*columns.values(), strict=True):
+        assert has_row(RESULTS / "gpu" / "table.md", list(cells)), cells
+
+
+def test_the_table_of_vbench_is_that_of_its_data() -> None:
+    data = json.loads((RESULTS / "vbench" / "wan-tiny.json").read_text(encoding="utf-8"))
+    for variant in data["variants"].values():
+        found = variant["dimensions"]["temporal_flickering"]
+        drop = found["drop"]
+        lost = [f"{drop['mean']:+.2f} ({drop['low']:+.2f} to {drop['high']:+.2f})"] if drop else []
+        assert has_row(ROOT / "eval" / "README.md", [f"{found['score']:.4f}", f"{found['points']:.2f}", *lost])
 
 
 def test_the_words_for_differences() -> None:
