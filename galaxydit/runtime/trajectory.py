@@ -18,9 +18,10 @@ from galaxydit.runtime.transformer_state import TransformerState
 REMEMBERED = 7  # steps whose branches are known
 RECENT = 4  # steps after which a branch that is not called any more is forgotten
 SOLVER = 2  # steps whose outputs together move a latent, as in Heun's method
-# By distance of the weights, a step moves a latent at most this many times as far as earlier steps did; and this many
-# times its own norm in the first step, and where the guidance differs from that of the step before.
-FURTHER, FASTEST = 2.0, 2.5
+# By distance of the weights, a step moves a latent at most this many times as far as earlier steps did; this many times
+# its own norm in the first step, and where the guidance differs from that of the step before, which multistep solvers
+# exaggerate; and this many times its norm where the scheduler is unknown, so that noise may be drawn.
+FURTHER, FASTEST, NOISELESS = 2.0, 3.5, 2.5
 CERTAIN = 4.0  # standard deviations of the noise that the clean prediction in it must have to be seen
 DISTINCT = 2.0  # the next nearest trajectory must lie this many times as far
 
@@ -78,7 +79,11 @@ class Trajectory:
 
     def precedes(self, call: CallIdentity) -> bool:
         """Whether `call` may be the first of the next step, by all but the values of its latent."""
-        if call.info.step != self.step + 1 or call.info.sigma > self.sigma or self.latent is None:
+        return call.info.step == self.step + 1 and call.info.sigma <= self.sigma and self.is_like(call)
+
+    def is_like(self, call: CallIdentity) -> bool:
+        """Whether the latent of `call` is of this one's kind."""
+        if self.latent is None:
             return False
         before, now = self.latent.tensor, call.latent
         few, many = sorted((len(before), len(now)))  # guidance in one batch may have been switched off or on
@@ -94,19 +99,15 @@ class Trajectory:
         assert self.latent is not None
         rows = min(len(self.latent.tensor), len(call.latent))
         now, before = call.latent[:rows].float(), self.latent.tensor[:rows].float()
+        moved = torch.stack([(now - before).square().sum(), now.square().sum()])
         if not self.cleans:
-            sums = sum_over(group, torch.stack([(now - before).square().sum(), now.square().sum()]))
-            return torch.nn.functional.pad(sums, (0, 2))
-        dots, squares = [now.new_zeros(())], [now.new_zeros(())]
-        for clean in self.cleans.values():
-            centred, shown = (clean - clean.mean())[:rows].flatten(1), denoised_part(now, clean.shape)
-            assert shown is not None  # the clean prediction has the shape of a part of the latent
-            dots += (shown.flatten(1)[: len(centred)] * centred).sum(1)
-            squares += centred.square().sum(1)
-        sums = sum_over(group, torch.stack([(now - before).square().sum(), now.square().sum(), *dots, *squares]))
-        dots_of, squares_of = sums[2:].chunk(2)
-        shares = dots_of / squares_of.clamp_min(torch.finfo(torch.float32).tiny)
-        largest = squares_of.gather(0, shares.argmax(0, keepdim=True)).sqrt()
+            return torch.nn.functional.pad(sum_over(group, moved), (0, 2))
+        pairs = [_paired(call.latent, clean) for clean in self.cleans.values()]
+        products = [(shown * clean).sum(1) for shown, clean in pairs] + [clean.square().sum(1) for _, clean in pairs]
+        sums = sum_over(group, torch.cat([moved, *products]))
+        dots, squares = sums[2:].chunk(2)
+        shares = dots / squares.clamp_min(torch.finfo(torch.float32).tiny)
+        largest = squares.gather(0, shares.argmax(0, keepdim=True)).sqrt()
         return torch.cat([sums[:2], shares.amax(0, keepdim=True), largest])
 
     def move_to(self, call: CallIdentity, first: int) -> "Move":
@@ -121,20 +122,21 @@ class Trajectory:
 
     def continues(self, measured: Sequence[float], move: "Move", noise: "Noise") -> bool:
         """Whether a latent with these distances (`measure`) comes next; if so, learn its speed. Under drawn noise it
-        must hold half of the last clean prediction; else `FURTHER` and the constants beside it limit its distance."""
+        must hold half of the last clean prediction, and is uncertain while noise hides this half; else `FURTHER` and
+        the constants beside it limit its distance."""
         moved, size, share, norm = measured
         moved, size, distance = moved**0.5, size**0.5, math.dist(move.before, move.after)
         if noise is not Noise.NONE and noise is not Noise.UNKNOWN and self.cleans:
-            held = move.after[0] - self.unheld
-            self.is_certain = held * norm > CERTAIN * move.after[1]
-            if not self.is_certain or share >= held / 2:
+            half, visible = (move.after[0] - self.unheld) / 2 * norm, CERTAIN * move.after[1]
+            self.is_certain = share * norm >= max(half, visible)
+            if self.is_certain or half <= visible:
                 return True
         if noise is Noise.DRAWN:
             return not self.cleans
         is_any = move.is_guided_anew or not self.speed
         fastest = max((1 + move.is_corrected) * FURTHER * self.speed, FASTEST * size if is_any else size)
         if noise is Noise.UNKNOWN:  # drawn noise moves a latent farther than denoising does
-            fastest = min(fastest, FASTEST * size)
+            fastest = min(fastest, NOISELESS * size)
         reach = fastest * max(distance, self.stride)
         if not moved <= (max(reach, size / 2) if move.is_first and noise is not Noise.UNKNOWN else reach):
             return False
@@ -198,3 +200,13 @@ class Trajectory:
         self.pending.clear()
         self.cleans.clear()
         self.latent = None
+
+
+def _paired(latent: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
+    """`(rows, values)` of a latent and of a centred clean prediction; guidance in one batch repeats the rows."""
+    part = denoised_part(latent.float(), clean.shape)
+    assert part is not None  # the clean prediction has the shape of a part of the latent
+    rows = max(len(part), len(clean))
+    both = (one.flatten(1) for one in (part, clean - clean.mean()))
+    shown, centred = (one.repeat(-(-rows // len(one)), 1)[:rows] for one in both)
+    return shown, centred
