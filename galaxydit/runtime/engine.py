@@ -99,7 +99,7 @@ class Engine:
             generation, trajectory = self.session.enter(identity, token_group(self.transformer))
         except UnknownCallError as error:
             self.session.warn_and_note(str(error))
-            self.session.leave_unknown(self.component, self.stack.blocks)
+            self.session.leave_unknown(self.component, self.stack.blocks, error.latent)
             return None
         branch = trajectory.branch_of(identity)
         state = trajectory.enter(identity, branch)

@@ -43,8 +43,8 @@ def _why_unknown(call: Call, reuse: object, mix: Mix | None) -> str:
     """Why no clean prediction can be reused under drawn noise, or ""; the first and last step may lack it."""
     if reuse != "output":
         return 'use reuse="output", because what the blocks add belongs to the drawn noise'
-    if len(call.generation.trajectories) > 1:
-        return "its latents (windows, tiles, rolled latents) cannot be told apart by their noise"
+    if len(call.generation.trajectories) > 1 or call.generation.strays:
+        return "its latents (windows, tiles, rolled latents, other loops) cannot be told apart by their noise"
     if mix is None and 0 < call.info.step < call.info.steps - 1:
         return f"the clean prediction of {type(call.generation.scheduler).__name__} is not known"
     return ""

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ NEW_TRAJECTORY = (
     "the latent of a step does not continue that of the step before (another window or another loop began, or the "
     "latent was rolled, replaced or resized), so nothing before it is reused"
 )
+MOST_STRAYS = 8  # latents of other loops that are remembered
 MOST_BREAKS = 2  # steps that no latent continued into; with more, each step rolls the latent or draws noise
 BROKEN = f"no latent continued into more than {MOST_BREAKS} steps (rolled, replaced, or with new noise)"
 
@@ -33,6 +35,7 @@ class Generation:
         first, step: the first step that runs, and the latest; `step` is -1 before the first.
         scheduler, timesteps: None if unknown; the tensor and its address in the pipeline identify the generation.
         noise, reuses_clean: whether steps draw noise; whether clean predictions are reused where they may.
+        strays: latents of calls whose step is unknown, which the next latents of other loops continue.
         cannot_reuse, breaks: why no step can be reused any more, or ""; steps into which no latent continued.
         is_checked: compare each latent with the last step's, so that the host waits for the device; else comparisons
             are read before the first reused step (`is_trusted`: none failed) and in the last step.
@@ -60,6 +63,7 @@ class Generation:
     timesteps_address: int | None = None
     goal: Goal | None = None
     trajectories: list[Trajectory] = field(default_factory=list)
+    strays: deque[Trajectory] = field(default_factory=lambda: deque(maxlen=MOST_STRAYS))
     step: int = -1
     calls: list[CallRecord] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -120,6 +124,8 @@ class Generation:
         is_unchecked = not self.is_checked and len(self.trajectories) == 1
         if is_unchecked and self.noise is Noise.POSSIBLE:
             return near[0]
+        if not is_unchecked and self.noise is not Noise.DRAWN:  # drawn noise hides what is near
+            near += [stray for stray in self.strays if stray.is_like(call)]
         measured = torch.stack([trajectory.measure(call, group) for trajectory in near])
         if is_unchecked:
             near[0].pending.append((measured[0], near[0].move_to(call, self.first)))
@@ -129,7 +135,8 @@ class Generation:
         nearest = near[order[0]]
         if nearest.step == call.info.step:
             return nearest
-        if len(order) > 1 and distances[order[1]][0] < DISTINCT**2 * distances[order[0]][0]:
+        is_rivalled = len(order) > 1 and distances[order[1]][0] < DISTINCT**2 * distances[order[0]][0]
+        if nearest in self.strays or is_rivalled:
             return None
         continued = nearest.continues(distances[order[0]], nearest.move_to(call, self.first), self.noise)
         return nearest if continued else None
@@ -179,4 +186,5 @@ class Generation:
         for trajectory in self.trajectories:
             trajectory.release()
         self.trajectories.clear()
+        self.strays.clear()
         self.finished = True

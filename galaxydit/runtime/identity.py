@@ -18,7 +18,12 @@ ALWAYS_MOVING = ("hidden_states", "timestep", "return_dict")
 
 
 class UnknownCallError(Exception):
-    """A call cannot be accelerated; the text is a note for the report. Never raised outside the plugin."""
+    """A call cannot be accelerated; the text is a note for the report. Never raised outside the plugin. `latent` is
+    given where the step is unknown, because another loop may make the call."""
+
+    def __init__(self, text: str, latent: Tensor | None = None) -> None:
+        super().__init__(text)
+        self.latent = latent
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +78,8 @@ def identify(
         raise UnknownCallError(
             "the step of this call is unknown (frames at different noise levels have none), so it is computed in "
             "full; accelerate the pipeline, pass scheduler=..., or call the transformer inside cache_context(name, "
-            "step_index=..., num_inference_steps=..., sigma=..., timestep=...)"
+            "step_index=..., num_inference_steps=..., sigma=..., timestep=...)",
+            latent,
         )
     moving = {*ALWAYS_MOVING, *family.moving}
     conditions = {name: value for name, value in inputs.items() if name not in moving}

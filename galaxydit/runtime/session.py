@@ -18,8 +18,8 @@ from galaxydit.outcome import Goal, shortfall
 from galaxydit.policies.policy import Reason
 from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.energy_window import EnergyWindow
-from galaxydit.runtime.generation import NEW_TRAJECTORY, Generation
-from galaxydit.runtime.identity import CallIdentity, UnknownCallError
+from galaxydit.runtime.generation import MOST_STRAYS, NEW_TRAJECTORY, Generation
+from galaxydit.runtime.identity import CallIdentity, KnownValue, UnknownCallError
 from galaxydit.runtime.one_at_a_time import one_at_a_time
 from galaxydit.runtime.source import Differences, Source
 from galaxydit.runtime.step import noise_of, sigmas_of
@@ -117,6 +117,7 @@ class Session:
         goes_on = timesteps is not None and any(
             one.timesteps is timesteps and one.first < call.info.step for one in self.generations
         )
+        strays = [stray for one in self.generations for stray in one.strays]
         owned = [(session, generation) for session in self.peers for generation in session.generations]
         for session, generation in owned:
             is_own = generation.thread == threading.get_ident()
@@ -142,6 +143,7 @@ class Session:
             is_checked=not self.source.is_running,
             sigmas=sigmas_of(scheduler, steps),
             timesteps_address=call.timesteps_address,
+            strays=deque(strays, maxlen=MOST_STRAYS),
         )
         self.text_seconds = self.text_joules = 0.0
         self.generations.append(generation)
@@ -232,10 +234,13 @@ class Session:
             energy.end_denoising(token_group(self.source.transformer))
 
     @one_at_a_time
-    def leave_unknown(self, component: str, blocks: int) -> None:
-        """Record a call that was computed because it was not understood, in this thread's latest generation."""
+    def leave_unknown(self, component: str, blocks: int, latent: torch.Tensor | None) -> None:
+        """Record a call that was computed because it was not understood, in this thread's latest generation; `latent`
+        if its step is unknown."""
         generation = self._latest(None)
         if generation is not None and not generation.finished:
+            if latent is not None:
+                generation.strays.append(Trajectory(latent=KnownValue(latent, copies=True)))
             step, sigma = max(0, generation.step), generation.calls[-1].sigma if generation.calls else 1.0
             reason = Reason.UNKNOWN_CALL
             generation.calls.append(
