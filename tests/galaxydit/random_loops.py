@@ -9,6 +9,7 @@ smaller, with the worst error at this step of undisturbed loops that compute the
 """
 
 import argparse
+import copy
 import random
 import time
 import warnings
@@ -137,24 +138,28 @@ class Seen:
 
 @dataclass
 class Watch:
-    """Calls the transformer and keeps the errors of predicted calls and the latents of all."""
+    """Calls the transformer and keeps the errors of predicted calls and the latents of all.
+
+    Attributes:
+        full: the last two full steps by loop, window, branch and shift of the latent.
+        drawn: by loop, the latest step into which noise was drawn; later full steps may be reused as they are, if the
+            plugin does not know the scheduler.
+    """
 
     model: WanTransformer3DModel
     draws_noise: bool
+    blind: bool = False
     predicted: list[Seen] = field(default_factory=list)
     computed: dict[tuple[int, int, str], set[int]] = field(default_factory=lambda: defaultdict(set))
     latents: dict[int, list[tuple[tuple[int, int], Tensor]]] = field(default_factory=lambda: defaultdict(list))
-    full: dict[tuple[int, int, str], tuple[CachedStep, ...]] = field(default_factory=lambda: defaultdict(tuple))
-
-    def forget(self, loop: int) -> None:
-        """Full steps of this loop are of another latent, because it was rolled."""
-        for place in [place for place in self.full if place[0] == loop]:
-            del self.full[place]
+    full: dict[tuple[int, int, str, int], tuple[CachedStep, ...]] = field(default_factory=lambda: defaultdict(tuple))
+    drawn: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
     def __call__(
-        self, loop: int, window: int, branch: str, step: int, latent: Tensor, t: Tensor, text: Tensor
+        self, loop: int, window: int, branch: str, step: int, shift: int, latent: Tensor, t: Tensor, text: Tensor
     ) -> Tensor:
-        last, place, sigma = self.model.blocks[-1], (loop, window, branch), float(t.max()) / 1000
+        """The output; `shift` says how far the latent is rolled, because full steps of other shifts are not its own."""
+        last, place, sigma = self.model.blocks[-1], (loop, window, branch, shift), float(t.max()) / 1000
         last.ran = False
         output: Tensor = self.model(latent, t, text, return_dict=False)[0]
         self.latents[step].append(((loop, window), latent))
@@ -164,46 +169,67 @@ class Watch:
             return float((predicted - exact).norm() / exact.norm())
 
         if last.ran:
-            kept = latent - sigma * exact if self.draws_noise else exact  # the clean video does not depend on the noise
-            self.full[place] = (*self.full[place][-1:], CachedStep(step, sigma, kept))
-            self.computed[place].add(step)
+            clean = latent - sigma * exact  # does not depend on the noise
+            self.full[place] = (*self.full[place][-1:], CachedStep(step, sigma, exact, clean))
+            self.computed[place[:3]].add(step)
         else:
             alike = [one for one in self.full[place] if one.tensor.shape == exact.shape]
-            own = [predict(tuple(alike), sigma, order) for order in (0, 1) if alike]
-            errors = [error((latent - one) / sigma if self.draws_noise else one) for one in own]
+            errors = []
+            if self.draws_noise:
+                cleans = tuple(one._replace(tensor=one.side) for one in alike)
+                errors = [error((latent - predict(cleans, sigma, order)) / sigma) for order in (0, 1) if alike]
+            if not self.draws_noise or self.blind or loop:
+                alike = [one for one in alike if one.step >= self.drawn[loop]]
+                errors += [error(predict(tuple(alike), sigma, order)) for order in (0, 1) if alike]
             self.predicted.append(Seen(loop, window, branch, step, error(output), max(errors, default=0.0), latent))
         return output
+
+
+def _roll_memory(scheduler: Any, shift: int) -> None:
+    """Roll the latents and outputs of earlier steps that a scheduler keeps, or its steps would mix both latents."""
+    for name, kept in list(vars(scheduler).items()):
+        parts = [
+            part.roll(shift, -1) if isinstance(part, Tensor) and part.shape == SHAPE else part
+            for part in (kept if isinstance(kept, list) else [kept])
+        ]
+        setattr(scheduler, name, parts if isinstance(kept, list) else parts[0])
+
+
+def _draws_now(scheduler: Any, *step: Any) -> bool:
+    """Whether this step of the scheduler depends on the generator."""
+    results = [
+        copy.deepcopy(scheduler).step(*step, return_dict=False, generator=torch.Generator().manual_seed(seed))[0]
+        for seed in (0, 1)
+    ]
+    return not torch.equal(*results)
 
 
 def run_loop(index: int, plan: Plan, call: Watch, scheduler: Any) -> Iterator[None]:
     """Denoise as planned, and hand over after every step."""
     generator = torch.Generator().manual_seed(plan.seed)
-    pictures = torch.randn(2, 1, 1, 4 * 4 * 8 * 8, generator=torch.Generator().manual_seed(plan.texts))
+    pictures = torch.randn(2, 1, 1, 4 * 4 * 8 * 8, generator=torch.Generator().manual_seed(10**6 + plan.texts))
     texts = {"cond": pictures[0], "uncond": pictures[1]}
     scheduler.set_timesteps(plan.steps)
     latent = torch.randn(SHAPE, generator=generator)
-    guided, model, before = GUIDED[plan.guided], call.model, 0
+    guided, model, shift = GUIDED[plan.guided], call.model, 0
     for step, t in enumerate(scheduler.timesteps):
         if step == plan.stops_at:
             return
-        shift = int(torch.randint(1, 8, (1,), generator=generator)) if plan.rolls == "every step" else 0
-        if plan.rolls == "once" and step == plan.steps // 2:
-            latent, before = latent.roll(3, -1), 3
-        if shift != before:
-            call.forget(index)
-            before = shift
-        latent = latent.roll(shift, -1)
+        if plan.rolls == "every step" or (plan.rolls == "once" and step == plan.steps // 2):
+            by = int(torch.randint(1, 8, (1,), generator=generator))
+            shift, latent = (shift + by) % 8, latent.roll(by, -1)
+            _roll_memory(scheduler, by)
         total, count = torch.zeros(SHAPE), torch.zeros(4)
         for window, (low, high) in enumerate(plan.windows):
             part = latent[:, :, low:high]
             given = t.clone()[None] if plan.copies else t.expand(1)
 
-            def ask(branch: str, latent: Tensor, text: Tensor, place: Any = (step, window, given)) -> Tensor:
-                step, window, given = place
+            def ask(branch: str, latent: Tensor, text: Tensor, place: Any = (step, window, shift, given)) -> Tensor:
+                step, window, shift, given = place
                 where = {"step_index": step, "num_inference_steps": len(scheduler.timesteps)}
                 where["sigma"] = float(scheduler.sigmas[step])
                 with model.cache_context(branch, **where) if plan.named else nullcontext():
-                    return call(index, window, branch, step, latent, given.expand(len(latent)), text)
+                    return call(index, window, branch, step, shift, latent, given.expand(len(latent)), text)
 
             words = {name: text.clone() if plan.copies else text for name, text in texts.items()}
             if not guided(step, plan.steps):
@@ -218,7 +244,9 @@ def run_loop(index: int, plan: Plan, call: Watch, scheduler: Any) -> Iterator[No
             count[low:high] += 1
         mixed = total / count.clamp_min(1).view(1, 1, 4, 1, 1)
         more = {"generator": generator} if plan.scheduler in NOISY else {}
-        latent = scheduler.step(mixed, t, latent, return_dict=False, **more)[0].roll(-shift, -1)
+        if more and _draws_now(scheduler, mixed, t, latent):
+            call.drawn[index] = step + 1
+        latent = scheduler.step(mixed, t, latent, return_dict=False, **more)[0]
         yield
 
 
@@ -256,7 +284,7 @@ def draw(rng: random.Random) -> list[Plan]:
 def run(plans: list[Plan], rng: random.Random) -> Watch:
     """Run loops that take turns at random on one accelerated transformer; each has a scheduler of its own."""
     model = WanTransformer3DModel()
-    watch = Watch(model, plans[0].scheduler in NOISY)
+    watch = Watch(model, plans[0].scheduler in NOISY, plans[0].blind)
     kinds = PLAIN | NOISY
     schedulers = [kinds[plan.scheduler]() for plan in plans]
     policy = FixedSteps(plans[0].full) if plans[0].full else general_schedule(plans[0].speedup)

@@ -2,12 +2,13 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 
 import galaxydit
-from tests.galaxydit.random_loops import GUIDED, PLAIN, Plan, Undisturbed, run, run_for
+from tests.galaxydit.random_loops import GUIDED, NOISY, PLAIN, Plan, Tally, Undisturbed, run, run_for
 
 
 @pytest.fixture(autouse=True)
@@ -25,9 +26,29 @@ def test_random_loops_are_never_mixed() -> None:
     assert tally.reused > 0.8 * tally.expected, str(tally)
 
 
+def test_a_loop_whose_steps_are_mostly_unknown_is_not_taken_for_the_known_one() -> None:
+    tally, undisturbed = Tally(), Undisturbed()
+    for turn in (35, 53, 109, 139, 142):  # all were mixed while latents at unknown steps were not remembered
+        known = Plan("Heun", 12, 1.5, 1, "every second step", 2 * turn, texts=1, copies=True)
+        plans = [known, replace(known, seed=2 * turn + 1)]
+        tally.add(plans, run(plans, random.Random(turn)), undisturbed)
+    assert tally.predicted > 0
+    assert tally.mixed == 0, str(tally.worst)
+
+
+@pytest.mark.parametrize("scheduler", NOISY)
+def test_under_drawn_noise_latents_rolled_in_every_step_are_predicted_from_none_of_another_shift(
+    scheduler: str,
+) -> None:
+    for seed in range(20):
+        plan = Plan(scheduler, 12, 2.0, 1, seed=seed, texts=seed % 3, rolls="every step")
+        predicted = run([plan], random.Random(0)).predicted
+        assert all(seen.own_error for seen in predicted), [str(seen) for seen in predicted]
+
+
 @pytest.mark.filterwarnings("error:galaxydit. the latent of a step does not continue")
 @pytest.mark.parametrize("guided", GUIDED)
-@pytest.mark.parametrize("scheduler", PLAIN)
+@pytest.mark.parametrize("scheduler", [*PLAIN, *NOISY])
 def test_a_loop_that_nothing_disturbs_is_one_trajectory(scheduler: str, guided: str) -> None:
     for one_batch in (False, True):
         for steps in (12, 20):
