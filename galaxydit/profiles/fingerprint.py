@@ -4,8 +4,7 @@ import hashlib
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -66,15 +65,11 @@ def is_readable(weights: Tensor) -> bool:
     return plain and weights.element_size() >= 2 and not weights.is_meta
 
 
-@dataclass(frozen=True)
-class Mismatch:
+class Mismatch(NamedTuple):
     """Why a profile does not belong to a model: what differs first, and the reason for people."""
 
     part: Literal["transformers", "class", "config", "adapters", "weights"]
     text: str
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def profile_mismatch(profile: Profile, transformers: Sequence[nn.Module]) -> Mismatch | None:

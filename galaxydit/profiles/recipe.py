@@ -14,8 +14,6 @@ from galaxydit.proxies import PROXIES
 
 @dataclass(frozen=True)
 class Target:
-    """The settings of a recipe for one speedup."""
-
     speedup: Annotated[float, Ge(1), Le(100)]  # block evaluations without the plugin / with it
     warmup: Share
     max_consecutive: Annotated[int, Ge(1), Le(10_000)] | None  # reused steps in a row; None for no limit

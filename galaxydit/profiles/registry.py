@@ -43,5 +43,5 @@ def find_profile(*transformers: nn.Module) -> tuple[Profile | None, str]:
         if mismatch is None:
             return profile, ""
         if mismatch.part in ("adapters", "weights"):
-            near = f" (the shipped {profile.name} is not used: {mismatch})"
+            near = f" (the shipped {profile.name} is not used: {mismatch.text})"
     return None, f"no profile belongs to this model{near}"

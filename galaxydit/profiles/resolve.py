@@ -24,9 +24,8 @@ from galaxydit.profiles.conditions import boundary_of, fewest_steps
 from galaxydit.profiles.fingerprint import profile_mismatch
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.profiles.registry import find_profile, load_profile
-from galaxydit.profiles.schema import Profile
+from galaxydit.profiles.schema import Profile, fastest_verified
 from galaxydit.profiles.settings import Settings
-from galaxydit.profiles.verified import fastest_verified, verified_at
 from galaxydit.proxies import proxies_of
 from galaxydit.request import AUTO, DEFAULT_SPEEDUP, LOSSLESS, PAPER, PROXY, Request
 from galaxydit.runtime.recognition import family_of, transformers_of
@@ -53,7 +52,7 @@ def resolve(pipe: Any, request: Request) -> Settings:
         text += f", so {speedup:g}x"
     elif profile is not None and speedup is not None and (request.max_error, request.warmup) == (None, None):
         own_proxy = request.proxy in (None, profile.recipe.proxy)
-        verified = verified_at(profile, speedup, request.policy) if own_proxy else None
+        verified = profile.verified_at(speedup, request.policy) if own_proxy else None
     settings = _settings(pipe, request, profile, missing, speedup)
     psnr = None
     if verified is not None and verified.psnr_db is not None:
@@ -82,9 +81,7 @@ def _settings(pipe: Any, request: Request, profile: Profile | None, missing: str
 def without_profile(pipe: Any, request: Request) -> GalaxyDiTConfig:
     """The configuration for a request without a profile, `threshold` or `min_psnr`.
 
-    A speedup is planned by the general schedule; `policy="proxy"` and `max_error` learn during the generation. The
-    warm-up is 0.04 of the steps with a speedup, else 0.2. Raises GalaxyDiTError for a speedup that cannot be
-    reached.
+    `policy="proxy"` and `max_error` learn during the generation. Raises GalaxyDiTError for too large a speedup.
     """
     transformers = list(transformers_of(pipe).values())
     family, plain = family_of(transformers[0]), GalaxyDiTConfig()
@@ -116,10 +113,7 @@ def documented_proxy(family: Family) -> str:
 def schedule_for(
     profile: Profile, target: Target, speedup: float, fewest: int = 0, boundary: float | None = None
 ) -> Schedule:
-    """The schedule of a profile for a speedup; generations of fewer than `fewest` steps are computed in full.
-
-    A second transformer computes below the noise level `boundary`. Raises GalaxyDiTError for a speedup below 1.
-    """
+    """The schedule of a profile for a speedup, with `Schedule.fewest_steps` and `Schedule.boundary`."""
     recipe, planned = profile.recipe, profile.conditions.sigmas
     return Schedule(speedup, target.sigmas, recipe.error_map, recipe.cumulative_distance, fewest, boundary, planned)
 
@@ -181,7 +175,14 @@ def _with_profile(
     _check_reachable(speedup, profile.conditions.steps or USUAL_STEPS, config, len(transformers))
     fewest, boundary = fewest_steps(profile) if request.spares_short else 0, boundary_of(pipe)
     schedule = schedule_for(profile, target, speedup, fewest, boundary)
-    notes, warned = _static_notes(profile), _warnings(profile, speedup)
+    notes: tuple[str, ...] = ()
+    warned: tuple[str, ...] = ()
+    verified = profile.evidence.verified_prompts
+    if profile.evidence.recorded is not None and not verified:
+        notes = (f"profile {profile.name} rests on {profile.basis}; `galaxydit calibrate --budget full` verifies it",)
+    if speedup > profile.fastest:
+        done = f"{profile.fastest:g} that profile {profile.name} was {'verified' if verified else 'planned'} for"
+        warned = (f"speedup {speedup:g} is beyond the {done}",)
     if request.max_error is not None:
         error_map = recipe.error_map if reads_own_proxy else None
         return Settings(replace(config, policy=Online(request.max_error, error_map, schedule)), profile, notes, warned)
@@ -224,20 +225,7 @@ def _profile_of(transformers: Sequence[nn.Module], given: Profile | str | Path |
     mismatch = profile_mismatch(profile, transformers)
     if mismatch is not None:
         raise GalaxyDiTError(
-            f"profile={profile.name!r} does not belong to this model: {mismatch}",
+            f"profile={profile.name!r} does not belong to this model: {mismatch.text}",
             "run `galaxydit calibrate` for this model, or leave profile out for the general schedule",
         )
     return profile, ""
-
-
-def _static_notes(profile: Profile) -> tuple[str, ...]:
-    if profile.evidence.recorded is None or profile.evidence.verified_prompts:
-        return ()
-    return (f"profile {profile.name} rests on {profile.basis}; `galaxydit calibrate --budget full` verifies it",)
-
-
-def _warnings(profile: Profile, speedup: float) -> tuple[str, ...]:
-    if speedup <= profile.fastest:
-        return ()
-    done = "verified" if profile.evidence.verified_prompts else "planned"
-    return (f"speedup {speedup:g} is beyond the {profile.fastest:g} that profile {profile.name} was {done} for",)

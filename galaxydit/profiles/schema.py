@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Any
 
 from galaxydit.errors import GalaxyDiTError, check_ascending, refusal
 from galaxydit.files import write_json
-from galaxydit.profiles.evidence import Count, Evidence
+from galaxydit.profiles.evidence import Count, Evidence, Verification
 from galaxydit.profiles.recipe import Recipe, Target
+from galaxydit.request import AUTO, PROXY, SCHEDULE
 from galaxydit.validation import parse
 
 SCHEMA_VERSION = 11
@@ -32,8 +34,6 @@ class Model:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Conditions under which a profile was calibrated."""
-
     scheduler: str
     steps: Count
     flow_shift: float | None
@@ -96,6 +96,12 @@ class Profile:
             ),
         )
 
+    def verified_at(self, speedup: float, policy: str) -> Verification | None:
+        """The measured verification of exactly this speedup, because PSNR does not fall evenly between two, or None."""
+        word = self.target_for(speedup).policy if policy == AUTO else policy
+        measured = {SCHEDULE: self.evidence.verifications, PROXY: self.evidence.proxy_verifications}.get(word, ())
+        return next((row for row in measured if row.speedup == speedup and row.psnr_db is not None), None)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, with its SHA-256 as "digest"."""
         data = asdict(self)
@@ -113,6 +119,27 @@ class Profile:
         data = self.to_dict()
         parse_profile(data)
         write_json(Path(path), data)
+
+
+def fastest_verified(profile: Profile | None, missing: str, min_psnr: float, policy: str) -> Verification:
+    """The verification with the largest speedup whose 95 % interval lies above `min_psnr` dB.
+
+    Raises GalaxyDiTError if there is none; `missing` says why `profile` is None.
+    """
+    speedups = [] if profile is None else [target.speedup for target in profile.evidence.verifications]
+    measured = [row for speedup in speedups if profile and (row := profile.verified_at(speedup, policy))]
+    low = {row.speedup: row.psnr_low for row in measured if row.psnr_low is not None}
+    if profile is None or not low:
+        none = missing if profile is None else f"profile {profile.name} holds none"
+        cure = "run `galaxydit calibrate --budget full` and pass its profile, or ask for quality or speedup instead"
+        raise refusal("min_psnr", min_psnr, f"a profile with measured PSNRs, and {none}", cure)
+    reached = [row for row in measured if low.get(row.speedup, 0.0) >= min_psnr]
+    if not reached:
+        best = max(low, key=low.__getitem__)
+        most = math.floor(10 * low[best]) / 10
+        expected = f"at most {most:g}, which profile {profile.name} verified at {best:g}x"
+        raise refusal("min_psnr", min_psnr, expected, f'pass for example min_psnr={most:g}, or quality="lossless"')
+    return max(reached, key=lambda row: row.speedup)
 
 
 def read_profile(path: str | Path) -> Profile:

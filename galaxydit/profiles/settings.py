@@ -17,20 +17,14 @@ from galaxydit.runtime.source import Source
 
 @dataclass(frozen=True)
 class Settings:
-    """The configuration that a request leads to, with texts for every report; `warnings` are raised, too.
-
-    Attributes:
-        profile: what `config` comes from; reports say how a generation differs from its conditions.
-        goal: the request, such as a speedup; None for a `GalaxyDiTConfig` by hand.
-        given: the profile, if the request named one.
-    """
+    """The configuration that a request leads to, with texts for every report; `warnings` are raised, too."""
 
     config: GalaxyDiTConfig
-    profile: Profile | None = None
+    profile: Profile | None = None  # of `config`; reports say how a generation differs from its conditions
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    goal: Goal | None = None
-    given: Profile | None = None
+    goal: Goal | None = None  # the request, such as a speedup; None for a `GalaxyDiTConfig` by hand
+    given: Profile | None = None  # the profile, if the request named one
 
     def session(
         self,
@@ -39,7 +33,6 @@ class Settings:
         on_report: Callable[[Report], None] | None,
         peers: list[Session],
     ) -> Session:
-        """A new session with these settings."""
         policy = self.config.policy
         schedule = policy.schedule if isinstance(policy, ProxyThreshold) else policy
         in_full = isinstance(schedule, Schedule) and schedule.fewest_steps > 0

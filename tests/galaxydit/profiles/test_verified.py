@@ -15,8 +15,7 @@ from galaxydit.pipelines.generate import generate
 from galaxydit.policies.proxy_threshold import ProxyThreshold
 from galaxydit.policies.schedule import Schedule
 from galaxydit.profiles.evidence import Evidence, Verification
-from galaxydit.profiles.schema import Profile
-from galaxydit.profiles.verified import fastest_verified, verified_at
+from galaxydit.profiles.schema import Profile, fastest_verified
 from galaxydit.request import QUALITIES, Request
 
 
@@ -67,12 +66,12 @@ def test_auto_reads_the_verification_of_the_policy_that_it_takes(tiny_wan_pipeli
     profile = measured(tiny_wan_pipeline)
     targets = tuple(replace(target, policy="proxy") for target in profile.recipe.targets)
     profile = replace(profile, recipe=replace(profile.recipe, targets=targets))
-    assert verified_at(profile, 2.0, "auto") == profile.evidence.proxy_verifications[1]
+    assert profile.verified_at(2.0, "auto") == profile.evidence.proxy_verifications[1]
     assert fastest_verified(profile, "", 33.0, "auto").speedup == 1.5
 
 
 def test_a_speedup_between_two_verified_ones_promises_nothing(tiny_wan_pipeline: WanPipeline) -> None:
-    assert verified_at(measured(tiny_wan_pipeline), 2.25, "auto") is None
+    assert measured(tiny_wan_pipeline).verified_at(2.25, "auto") is None
 
 
 def test_the_report_states_what_was_verified_and_nothing_under_other_conditions(tiny_wan_pipeline: WanPipeline) -> None:
