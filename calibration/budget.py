@@ -20,19 +20,12 @@ H100_CALLS = {"Wan2.1 14B at 720p": (12.54, 0.303), "Wan2.1 1.3B at 480p": (0.63
 
 @dataclass(frozen=True)
 class Budget:
-    """The stages of a calibration; each adds to the profile of those before.
+    """The stages of a calibration; each adds to the profile of those before."""
 
-    Attributes:
-        samples: fewest and most recordings; between them, recording ends when the schedules stop moving.
-        check: generate a plain video that checks them.
-        choice: prompts whose videos choose order and proxy; 0 takes order 1 and the proxy that ranks best.
-        verified: held-out prompts whose videos verify each speedup.
-    """
-
-    samples: tuple[int, int] = (4, 8)
-    check: bool = True
-    choice: int = 0
-    verified: int = 0
+    samples: tuple[int, int] = (4, 8)  # fewest and most recordings, which end when the schedules stop moving
+    check: bool = True  # generate a plain video that checks them
+    choice: int = 0  # prompts whose videos choose order and proxy; 0 takes order 1 and the proxy that ranks best
+    verified: int = 0  # held-out prompts whose videos verify each speedup
 
 
 DEFAULT = Budget()
@@ -41,15 +34,12 @@ FULL = Budget((8, 16), True, CHOICE_PROMPTS, VERIFIED_PROMPTS)
 
 @dataclass(frozen=True)
 class Costs:
-    """What the stages cost in generations of `steps` steps, from a plain step at full size and a recorded one.
-
-    `check` is the number of plain videos that the check makes; 0 where a recorded video serves.
-    """
+    """What the stages cost in generations of `steps` steps, from a plain step at full size and a recorded one."""
 
     steps: int
     plain: "StepTimes"
     recorded: "StepTimes"
-    check: float = 1.0
+    check: float = 1.0  # plain videos that the check makes; 0 where a recorded video serves
 
     @property
     def sample(self) -> float:

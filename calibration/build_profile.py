@@ -24,7 +24,7 @@ from galaxydit.policies.policy import Limits
 from galaxydit.policies.proxy_threshold import ProxyThreshold, full_speedup
 from galaxydit.policies.schedule import Schedule
 from galaxydit.profiles.conditions import boundary_of, dtype_of
-from galaxydit.profiles.evidence import ErrorPropagation, Evidence, Fit, Recorded, Verification
+from galaxydit.profiles.evidence import ErrorPropagation, Evidence, Fit, Verification
 from galaxydit.profiles.fingerprint import model_of
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Profile
@@ -52,15 +52,10 @@ class ProfileBuilder:
         propagation: ErrorPropagation,
         name: str,
         ranking: Ranking | None = None,
-        device: str | None = None,
-        versions: Mapping[str, str] | None = None,
-        full_shape: tuple[int, ...] = (),
-        recorded: Recorded | None = None,
     ) -> Profile:
-        """The profile for `settings` with the proxy that ranks best.
+        """The profile for `settings` with the proxy that ranks best; `seed` is that of the first recording.
 
-        `seed` is that of the first recording; `device` and `versions` are by default those of this process;
-        `full_shape` is the latent shape of the videos. Raises GalaxyDiTError if no speedup can be planned.
+        Raises GalaxyDiTError if no speedup can be planned.
         """
         ranking = ranking or rank_proxies(self.recordings)
         chosen, reason = choose_proxy(ranking)
@@ -77,25 +72,18 @@ class ProfileBuilder:
             name=name,
             source=f"galaxydit calibrate, {len(self.recordings)} recordings",
             model=models[0],
-            conditions=_profile_conditions(self.pipe, self.recordings, settings, seed, full_shape, device, versions),
+            conditions=self._conditions(settings, seed),
             recipe=recipe,
-            evidence=Evidence(reason, ranking.rows, fit, propagation, verifications, recorded=recorded),
+            evidence=Evidence(reason, ranking.rows, fit, propagation, verifications),
             second_model=models[1] if len(models) > 1 else None,
         )
 
-    def at_order(self, profile: Profile, order: Order) -> Profile:
-        """`profile` planned again for predictions of `order`."""
-        speedups = [row.speedup for row in profile.evidence.verifications]
-        targets = self._targets(profile.evidence.propagation, speedups, order)
-        return self._following(profile, profile.recipe.proxy, order, targets)
-
-    def with_proxy(self, profile: Profile, proxy: str) -> Profile:
-        """`profile` with another proxy: error map and thresholds change, the schedules stay."""
-        return self._following(profile, proxy, profile.recipe.order, profile.recipe.targets)
-
-    def _following(self, profile: Profile, proxy: str, order: Order, targets: Sequence[Target]) -> Profile:
-        speedups = [row.speedup for row in profile.evidence.verifications]
-        recipe, fit, verifications = self._recipe(proxy, order, targets, speedups)
+    def again(self, profile: Profile, *, proxy: str | None = None, order: Order | None = None) -> Profile:
+        """`profile` with another proxy (error map and thresholds change), or order (the schedules change, too)."""
+        recipe, speedups = profile.recipe, [row.speedup for row in profile.evidence.verifications]
+        targets = recipe.targets if order is None else self._targets(profile.evidence.propagation, speedups, order)
+        order = recipe.order if order is None else order
+        recipe, fit, verifications = self._recipe(proxy or recipe.proxy, order, targets, speedups)
         return replace(profile, recipe=recipe, evidence=replace(profile.evidence, fit=fit, verifications=verifications))
 
     def _targets(self, propagation: ErrorPropagation, speedups: Sequence[float], order: Order) -> tuple[Target, ...]:
@@ -134,6 +122,27 @@ class ProfileBuilder:
         )
         return Recipe(proxy, REUSE, order, error_map, cumulative, tuple(solved), share, weight), fit, verifications
 
+    def _conditions(self, settings: GenerationSettings, seed: int) -> Conditions:
+        pipe, first, shift = self.pipe, self.recordings[0], settings.flow_shift
+        if shift is None:
+            shift = pipe.scheduler.config.get("flow_shift", pipe.scheduler.config.get("shift"))
+        return Conditions(
+            scheduler=type(pipe.scheduler).__name__,
+            steps=first.steps,
+            flow_shift=None if shift is None else float(shift),
+            guidance_scale=first.guidance_scale,
+            guidance_scale_2=first.guidance_scale if settings.guidance_scale_2 is None else settings.guidance_scale_2,
+            boundary=boundary_of(pipe),
+            latent_shape=(),
+            dtype=dtype_of(next(iter(transformers_of(pipe).values()))),
+            device=device_name(pipe),
+            samples=len(self.recordings),
+            seed=seed,
+            prompts_sha256=hash_of([[recording.prompt, recording.seed] for recording in self.recordings]),
+            versions=package_versions(),
+            sigmas=first.sigmas,
+        )
+
     def _share_of_step(self, proxy: str) -> float:
         """Share of a full step's block evaluations that a reused step runs to read the proxy, in one branch alone."""
         family = family_of(next(iter(transformers_of(self.pipe).values())))
@@ -149,10 +158,7 @@ def shares_of_blocks(pipe: DiffusionPipeline) -> dict[str, float]:
 
 
 def plan_targets(
-    schedules: Mapping[int, FullSteps],
-    sigmas: Sequence[float],
-    speedups: Sequence[float],
-    warmup: float,
+    schedules: Mapping[int, FullSteps], sigmas: Sequence[float], speedups: Sequence[float], warmup: float
 ) -> tuple[Target, ...]:
     """The targets by rising speedup, without thresholds: for each of `speedups` and each number of full steps between.
 
@@ -181,33 +187,3 @@ def largest_expected_error(target: Target, error_map: ErrorMap, cumulative: Cumu
         for step in range(before + 1, after)
     ]
     return round_digits(max(expected, default=0.0), 6)
-
-
-def _profile_conditions(
-    pipe: DiffusionPipeline,
-    recordings: Sequence[Recording],
-    settings: GenerationSettings,
-    seed: int,
-    full_shape: tuple[int, ...],
-    device: str | None = None,
-    versions: Mapping[str, str] | None = None,
-) -> Conditions:
-    first, config, shift = recordings[0], pipe.scheduler.config, settings.flow_shift
-    if shift is None:
-        shift = config.get("flow_shift", config.get("shift"))
-    return Conditions(
-        scheduler=type(pipe.scheduler).__name__,
-        steps=first.steps,
-        flow_shift=None if shift is None else float(shift),
-        guidance_scale=first.guidance_scale,
-        guidance_scale_2=first.guidance_scale if settings.guidance_scale_2 is None else settings.guidance_scale_2,
-        boundary=boundary_of(pipe),
-        latent_shape=full_shape,
-        dtype=dtype_of(next(iter(transformers_of(pipe).values()))),
-        device=device or device_name(pipe),
-        samples=len(recordings),
-        seed=seed,
-        prompts_sha256=hash_of([[recording.prompt, recording.seed] for recording in recordings]),
-        versions=versions or package_versions(),
-        sigmas=first.sigmas,
-    )

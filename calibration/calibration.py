@@ -14,10 +14,10 @@ from galaxydit.calibration.build_profile import ProfileBuilder
 from galaxydit.calibration.choose import choose
 from galaxydit.calibration.costs import StepTimes
 from galaxydit.calibration.evidence import add_measurements
+from galaxydit.calibration.generation_observer import read_recorded
 from galaxydit.calibration.parts import CalibrationMaker, Parts
 from galaxydit.calibration.planner import Planner
 from galaxydit.calibration.prompt_files import default_prompts, split_prompts
-from galaxydit.calibration.recorded import read_recorded
 from galaxydit.calibration.recording import Recording, ratios_of_distances
 from galaxydit.calibration.redundancy import Redundancy
 from galaxydit.calibration.schedule_error import Order
@@ -43,20 +43,13 @@ KIND = "calibration"
 
 @dataclass(frozen=True)
 class Calibration:
-    """The result of `calibrate`: a profile and the measurements behind it.
-
-    Attributes:
-        recordings: those to which the profile was fitted.
-        verifications: of each policy at each speedup on each held-out prompt.
-        psnr_of_order: mean PSNR in dB of each order on sample prompts at the planned speedup nearest to 2.
-        redundancy: how much the outputs of each block changed from step to step; None if it was not analysed.
-    """
+    """The result of `calibrate`: a profile and the measurements behind it."""
 
     profile: Profile
-    recordings: tuple[Recording, ...]
-    verifications: tuple[Tried, ...]
-    psnr_of_order: dict[Order, float]
-    redundancy: Redundancy | None = None
+    recordings: tuple[Recording, ...]  # to which the profile was fitted
+    verifications: tuple[Tried, ...]  # of each policy at each speedup on each held-out prompt
+    psnr_of_order: dict[Order, float]  # mean in dB on sample prompts at the planned speedup nearest to 2
+    redundancy: Redundancy | None = None  # how much each block's outputs change from step to step, if analysed
 
     @property
     def chosen_order(self) -> str:

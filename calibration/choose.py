@@ -27,13 +27,14 @@ def choose(
     Orders are compared by schedules at the planned speedup nearest to 2, proxies by the policy "proxy" at those nearest
     to 2 and 3.
     """
-    orders: dict[Order, Profile] = {1: profile, 0: build.at_order(profile, 0)}
+    orders: dict[Order, Profile] = {1: profile, 0: build.again(profile, order=0)}
     proxies = proxies_to_compare(ranking, profile.recipe.proxy)
-    by_proxy = [profile, *(build.with_proxy(profile, proxy) for proxy in proxies[1:])]
+    by_proxy = [profile, *(build.again(profile, proxy=proxy) for proxy in proxies[1:])]
     parts.progress("planning", 1, 1)
 
     planned = [target.speedup for target in profile.evidence.verifications]
-    tried_at = list(dict.fromkeys(_nearest(wanted, planned) for wanted in CHOICE_SPEEDUPS))
+    nearest = (min(planned, key=lambda speedup: abs(speedup - wanted)) for wanted in CHOICE_SPEEDUPS)
+    tried_at = list(dict.fromkeys(nearest))
     # A proxy that moves no step of any sample shares the videos of the schedule.
     moving = [any(not follows_schedule(build.recordings, draft, at) for at in tried_at) for draft in by_proxy]
     tried = [(orders[1], SCHEDULE, tried_at), (orders[0], SCHEDULE, tried_at[:1])]
@@ -52,7 +53,7 @@ def choose(
     psnrs = [[fmean(row.psnr_db for row in of_prompt) for of_prompt in zip(*rows, strict=True)] for rows in measured]
     proxy = proxies[choose_compared_proxy(psnrs, [costs[name] for name in proxies])]
     if proxy != profile.recipe.proxy:
-        profile = build.with_proxy(profile, proxy)
+        profile = build.again(profile, proxy=proxy)
     compared.sort(key=lambda of_proxy: of_proxy.proxy != proxy)
     return _add_compared_proxies(profile, compared), psnr_of_order
 
@@ -89,7 +90,3 @@ def _add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) -
     counted = 100 * profile.recipe.deviation_weight
     reason += f"; {counted:.0f} % of a sample's deviation from the mean distance of {first.proxy} counts"
     return replace(profile, evidence=replace(profile.evidence, reason=reason, compared_proxies=tuple(compared)))
-
-
-def _nearest(wanted: float, planned: Sequence[float]) -> float:
-    return min(planned, key=lambda speedup: abs(speedup - wanted))

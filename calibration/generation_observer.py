@@ -1,8 +1,11 @@
 """Record one full generation: distances of every proxy, and changes of the guided prediction (after guidance)."""
 
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +16,10 @@ from galaxydit.acceleration import Acceleration
 from galaxydit.calibration.recording import Recording, round_digits
 from galaxydit.calibration.replay import Outputs, answering
 from galaxydit.config import GalaxyDiTConfig
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import CONCATENATED
+from galaxydit.files import write_json
+from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.threshold import Threshold
@@ -24,6 +29,7 @@ from galaxydit.runtime.guidance import CONDITIONAL, UNCONDITIONAL, guidance_of, 
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.recognition import family_of, transformers_of
 from galaxydit.runtime.scheduler_response import scheduler_response
+from galaxydit.validation import parse
 
 NORM = "guided norm"
 GUIDED_ELEMENTS = 2**17  # approximate number of elements kept of each step's guided prediction
@@ -151,3 +157,34 @@ def record_sample(
         generation = generate(pipe, prompt, settings, seed, decode=False)
     outputs.steps = tuple(observer.steps_of_calls)
     return observer.recording(prompt, seed), generation, outputs
+
+
+def save_recording(
+    path: Path,
+    pipe: DiffusionPipeline,
+    observer: GenerationObserver,
+    settings: GenerationSettings,
+    prompt: str,
+    seed: int,
+) -> None:
+    """Write the recording of the video that was made within `observed`, with all that it depends on.
+
+    A calibration only checks by it: the model's own dtype hides how little outputs change.
+    """
+    write_json(
+        path, {"conditions": conditions_of(pipe, settings), "recording": asdict(observer.recording(prompt, seed))}
+    )
+
+
+def read_recorded(path: Path, conditions: Mapping[str, Any]) -> Recording:
+    """The recording in a file; raises GalaxyDiTError unless its `conditions` (`conditions_of`) are these."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        before, recording = data["conditions"], parse(Recording, data["recording"], str(path))
+    except (ValueError, KeyError, TypeError, RecursionError, OSError, GalaxyDiTError) as error:
+        raise refusal("recorded", str(path), f"a file of --record ({error})", "make it again") from error
+    now = json.loads(json.dumps(conditions))
+    if other := [name for name in now if before.get(name) != now[name]]:
+        expected = f"a video of this model and these settings, not of another {', '.join(other)}"
+        raise refusal("recorded", str(path), expected, "pass the options that it was made with")
+    return recording

@@ -25,8 +25,7 @@ Perturbation = tuple[int, float, float]
 
 
 def perturbed_schedule(steps: int, interval: tuple[float, float], switch: int = 0) -> tuple[int, ...]:
-    """The full steps of a schedule that reuses every other step of `interval`, its start and end as shares of the
-    steps.
+    """The full steps of a schedule that reuses every other step of `interval`, its ends as shares of the steps.
 
     The first two steps, the last and `switch`, the first one of a second transformer, are full.
     """

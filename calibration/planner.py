@@ -30,39 +30,35 @@ MUCH_WORSE = 2.0  # times this error is an error that shows another kind of traj
 
 @dataclass
 class Planner:
-    """Plans profiles of `pipe` for `settings`; `timing` is that of `Parts.timing`.
-
-    `check` fills the last four: ratios of a video's proxy distances to a recording's, its latent shape, and errors of
-    schedules over the least, on the video and on recordings, in dB.
-    """
+    """Plans profiles of `pipe` for `settings`; `check` fills the last four fields."""
 
     pipe: DiffusionPipeline
     settings: GenerationSettings
     seed: int
     speedups: Sequence[float]
     name: str
-    timing: Mapping[str, Any]
+    timing: Mapping[str, Any]  # of the part "timing"
     proxy_costs: Mapping[str, float]
-    ratios: Mapping[str, Array] = field(default_factory=dict)
-    full_shape: tuple[int, ...] = ()
-    excess_db: float | None = None
-    usual_db: float = USUAL_DB
+    ratios: Mapping[str, Array] = field(default_factory=dict)  # of a video's proxy distances to a recording's
+    full_shape: tuple[int, ...] = ()  # of that video's latent
+    excess_db: float | None = None  # largest error of the recordings' schedules over the least, on that video
+    usual_db: float = USUAL_DB  # the same of other recordings' schedules, on each recording
 
     def profile(self, samples: Sequence[Sample]) -> Profile:
         first = samples[0].recording
         dtype = "float32" if is_rounded(self.pipe) else dtype_of(next(iter(transformers_of(self.pipe).values())))
-        return ProfileBuilder(self.pipe, self.recordings(samples)).profile(
+        profile = ProfileBuilder(self.pipe, self.recordings(samples)).profile(
             self.settings,
             seed=self.seed,
             speedups=self.speedups,
             propagation=_propagation(samples),
             name=self.name,
             ranking=self.ranking(samples),
-            device=self.timing["device"],
-            versions=self.timing["versions"],
-            full_shape=self.full_shape,
-            recorded=Recorded(first.latent_shape, dtype, self.excess_db),
         )
+        where = {name: self.timing[name] for name in ("device", "versions")}
+        conditions = replace(profile.conditions, latent_shape=self.full_shape, **where)
+        recorded = Recorded(first.latent_shape, dtype, self.excess_db)
+        return replace(profile, conditions=conditions, evidence=replace(profile.evidence, recorded=recorded))
 
     def ranking(self, samples: Sequence[Sample]) -> Ranking:
         costs = self.proxy_costs or shares_of_blocks(self.pipe)

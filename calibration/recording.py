@@ -20,30 +20,21 @@ Array = NDArray[np.float64]
 class Recording:
     """The scalars that a calibration keeps of one generation, whose steps were all computed.
 
-    y[i] is the guided prediction of step i, in float32 or with its rounding subtracted.
-
-    Attributes:
-        sigmas: noise level of each step, falling, `(steps,)`.
-        scheduler_response: linear response of the final latent to each y[i], `(steps,)`.
-        distances: by proxy, its distance to the step before, `(steps,)`; 0 for the first step of a transformer.
-        guided_norms: root mean square of y[i], `(steps,)`.
-        guided_products: mean products of y[i + 1] - y[i] and y[j + 1] - y[j], `(steps - 1, steps - 1)`. They determine
-            the error of every linear prediction whose coefficients sum to 1, so no tensor is kept.
-        switch: first step of the second transformer; 0 for a single transformer.
-        rounding: rms error that the model's own dtype adds to y[i], divided by the rms of y[i].
+    y[i] is the guided prediction of step i, in float32 or with its rounding subtracted. The products of differences
+    determine the error of every linear prediction whose coefficients sum to 1, so no tensor is kept.
     """
 
     prompt: str
     seed: int
-    sigmas: tuple[float, ...]
-    scheduler_response: tuple[float, ...]
+    sigmas: tuple[float, ...]  # noise level of each step, falling, `(steps,)`
+    scheduler_response: tuple[float, ...]  # linear response of the final latent to each y[i], `(steps,)`
     guidance_scale: float
     latent_shape: tuple[int, ...]
-    distances: Mapping[str, tuple[float, ...]]
-    guided_norms: tuple[float, ...]
-    guided_products: tuple[tuple[float, ...], ...]
-    switch: int = 0
-    rounding: float = 0.0
+    distances: Mapping[str, tuple[float, ...]]  # of each proxy to the step before; 0 for a transformer's first step
+    guided_norms: tuple[float, ...]  # root mean square of y[i], `(steps,)`
+    guided_products: tuple[tuple[float, ...], ...]  # means of (y[i + 1] - y[i]) (y[j + 1] - y[j]), `(steps - 1,) * 2`
+    switch: int = 0  # first step of the second transformer; 0 for a single transformer
+    rounding: float = 0.0  # rms error that the model's own dtype adds to y[i], divided by the rms of y[i]
 
     @cached_property
     def rounded(self) -> "Recording":

@@ -16,10 +16,7 @@ ROUNDS = 2  # of weights and schedules; more change no schedule of wan-tiny
 LONGEST_GAP = 12  # steps between two full steps
 
 WARMUP = 2
-"""Number of first steps that every plan computes, because order 1 needs two full steps and early errors grow most.
-
-Plans without a warm-up changed the layout of some wan-tiny videos at 4x, although their expected error was lower.
-"""
+"""Number of first steps that every plan computes, because order 1 needs two full steps and early errors grow most."""
 
 FullSteps = tuple[int, ...]
 
@@ -48,12 +45,9 @@ def best_schedules(
     order: Order = 1,
     longest_gap: int = LONGEST_GAP,
 ) -> dict[int, tuple[FullSteps, float]]:
-    """By number of full steps up to `most`, the schedule with the least mean square error of the final latent, and
-    this.
+    """By number of full steps up to `most`, the schedule with the least mean square error of the final latent, and it.
 
-    Errors of different reuse intervals add incoherently. Each schedule computes the first `warmup` steps, the first one
-    of a second transformer and the last, with at most `longest_gap` steps between two; numbers without one are left
-    out.
+    Errors of different reuse intervals add incoherently. See `cheapest_schedules`, with gaps up to `longest_gap`.
     """
     costs = interval_errors(model, propagation, order=order, longest_gap=longest_gap)
     return cheapest_schedules(costs, most, warmup=warmup, switch=model.switch)

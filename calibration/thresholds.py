@@ -28,10 +28,8 @@ def mean_distance(recordings: Sequence[Recording], proxy: str) -> CumulativeDist
 def deviation_weight(recordings: Sequence[Recording], proxy: str, order: int) -> float:
     """The weight w = b / (order + 2), in [0, 1], of a sample's deviation from the mean proxy distance.
 
-    b is the pooled slope of log error on log distance between samples at one step. The error of an interval of h steps
-    is taken as r h^(order + 2) with r proportional to distance^b; for a given number of full steps the squared errors
-    are then least if h is proportional to distance^(-w), and a plain threshold, h proportional to 1 / distance, moves
-    too far.
+    b is the pooled slope of log error on log distance between samples at one step. If the error of h steps grows as
+    distance^b h^(order + 2), the squared errors of a number of full steps are least for h proportional to distance^-w.
     """
     product = square = 0.0
     for lag in LAGS:
@@ -65,9 +63,7 @@ def planned_steps(profile: Profile, speedup: float) -> tuple[int, ...]:
 
 
 def follows_schedule(recordings: Sequence[Recording], profile: Profile, speedup: float) -> bool:
-    """Whether the policy "proxy" computes exactly the planned steps in the replay of every recording, and no more
-    blocks.
-    """
+    """Whether the policy "proxy" computes just the planned steps in the replay of every recording."""
     limits = Limits(warmup=profile.target_for(speedup).warmup, max_consecutive=None)
     policy, planned = proxy_policy(profile, speedup), planned_steps(profile, speedup)
     same = all(replay(recording, profile.recipe.proxy, policy, limits) == planned for recording in recordings)
@@ -80,23 +76,18 @@ def compute_fraction(full_steps: int, steps: int, share_of_step: float) -> float
 
 
 def solve_threshold(
-    recordings: Sequence[Recording],
-    proxy: str,
-    policy: ProxyThreshold,
-    limits: Limits,
-    speedup: float,
-    share_of_step: float,
+    recordings: Sequence[Recording], proxy: str, policy: ProxyThreshold, limits: Limits, speedup: float, share: float
 ) -> float:
     """The threshold at which the mean compute fraction of `policy`, replayed on recordings, is nearest to 1 / speedup.
 
-    It is 1 if that comes within 3 %, else bisection in [0.2, 5] finds it; near an end, the speedup is out of reach. The
-    replay ignores `policy.leeway`, with which the fraction hardly depends on the threshold.
+    It is 1 if that comes within 3 %, else found by bisection in [0.2, 5]. The replay ignores `policy.leeway`, with
+    which the fraction hardly depends on it. A reused step runs the `share` of a full step's block evaluations.
     """
 
     def excess(threshold: float) -> float:
         free = replace(policy, threshold=threshold, leeway=None)
         counts = [len(replay(recording, proxy, free, limits)) for recording in recordings]
-        return fmean(compute_fraction(count, recordings[0].steps, share_of_step) for count in counts) - 1 / speedup
+        return fmean(compute_fraction(count, recordings[0].steps, share) for count in counts) - 1 / speedup
 
     if abs(excess(1.0)) <= CLOSE_ENOUGH / speedup:
         return 1.0

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 import galaxydit
-from galaxydit.calibration.generation_observer import observed
-from galaxydit.calibration.recorded import save_recording
+from galaxydit.calibration.generation_observer import observed, save_recording
 from galaxydit.errors import GalaxyDiTError, noted, refusal
 from galaxydit.eval.jobs.decoder_input import decode_frames, from_bytes, recording, to_bytes
 from galaxydit.eval.jobs.job import FEWER_STEPS, OWN, PLUGIN, Job, Variant, calibration_of
@@ -24,7 +23,6 @@ from galaxydit.eval.jobs.run_job import read_hashes
 from galaxydit.eval.jobs.thumbnail import encode_thumbnail
 from galaxydit.eval.methods.registry import load_method
 from galaxydit.eval.metrics import METRICS, measure
-from galaxydit.eval.metrics.metric import Metric
 from galaxydit.pipelines.code_identity import code_identity
 from galaxydit.pipelines.compute_counter import Part, measure_parts
 from galaxydit.pipelines.conditions import conditions_of
@@ -133,23 +131,21 @@ class VideoMaker(Maker):
         if keeps_input:
             with noted(failures, DECODER_INPUT):
                 files[DECODER_INPUT] = to_bytes(inputs[0])
+        known = [METRICS[name] for name in (METRICS if self.job.metrics is None else self.job.metrics)]
+        metrics = [metric for metric in known if self.job.baseline or not metric.needs_reference]
         result = result_of(
             self.pipe,
             made,
             baseline,
             self._share_of_steps(unit),
             counted=self.job.comparison and not is_baseline,
-            measure=partial(measure, metrics=self._metrics()),
+            measure=partial(measure, metrics=metrics),
             code=code_identity(),
         )
         if records is not None:  # observing takes time
             result = replace(result, denoise_seconds=None, end_to_end_seconds=None, avg_power_watts=None)
             result = replace(result, denoise_joules=None, energy_per_video_joules=None)
         return Output(to_plain(replace(result, failures={**failures, **result.failures})), files)
-
-    def _metrics(self) -> list[Metric]:
-        metrics = [METRICS[name] for name in (METRICS if self.job.metrics is None else self.job.metrics)]
-        return [metric for metric in metrics if self.job.baseline or not metric.needs_reference]
 
     def _share_of_steps(self, unit: Unit) -> float | None:
         variant = Variant(**unit.data["variant"])

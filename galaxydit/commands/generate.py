@@ -80,8 +80,7 @@ def generate(
     check_output_file(Path(out), ".mp4")
     say(f"loading {source.model}")
     import galaxydit
-    from galaxydit.calibration.generation_observer import observed
-    from galaxydit.calibration.recorded import save_recording
+    from galaxydit.calibration.generation_observer import observed, save_recording
     from galaxydit.pipelines.generate import generate as generate_video
     from galaxydit.pipelines.video import save_video
 
