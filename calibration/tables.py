@@ -4,16 +4,20 @@ from itertools import zip_longest
 
 from galaxydit.calibration.redundancy import LIMITS, Redundancy
 from galaxydit.pipelines.disturbance import marked
+from galaxydit.pipelines.table import Table
 from galaxydit.profiles.evidence import Verification
 from galaxydit.profiles.schema import Profile
 
 Rows = list[dict[str, str]]
 """Cells by heading, for `pipelines.table.Table.of`; the first cell names the row."""
-PAGE_ONLY = (
-    "seconds, predicted",
-    "order 0 after 20 %",
-    "its 95 % interval",
-)  # headings for which a terminal has no room
+PAGE_ONLY = ("seconds, predicted", "order 0 after 20 %", "its 95 % interval")  # for which a terminal has no room
+SHOWN_PROXIES = 12  # in a terminal, of the ranking, from the best
+
+
+def terminal_tables(profile: Profile) -> list[Table]:
+    """The ranking, the proxies that were compared by videos, and the targets."""
+    tables = ranking_table(profile)[:SHOWN_PROXIES], compared_table(profile), target_table(profile)
+    return [Table.of(rows, PAGE_ONLY) for rows in tables if rows]
 
 
 def target_table(profile: Profile) -> Rows:

@@ -11,11 +11,8 @@ from galaxydit.commands import options
 from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts
 from galaxydit.commands.checks import check_output_file, check_output_folder, check_prompt_inputs
 from galaxydit.commands.console import messages, resumable, say, show, show_json
-from galaxydit.pipelines.table import Table
 
 LARGEST_SEED = 2**63  # leaves room for the seeds of all samples, which are counted from this one
-
-SHOWN_PROXIES = 12  # of the ranking, from the best; the profile and the report have all
 
 
 def calibrate(
@@ -76,7 +73,7 @@ def calibrate(
     say(f"loading {source.model}")
     from galaxydit.calibration.calibration import KIND
     from galaxydit.calibration.calibration import calibrate as run_calibration
-    from galaxydit.calibration.tables import compared_table, ranking_table, target_table
+    from galaxydit.calibration.tables import terminal_tables
     from galaxydit.pipelines.runs import LiveProgress, Store
 
     Store(folder).create(KIND, {})
@@ -117,18 +114,5 @@ def calibrate(
     profile = calibration.profile
     if (seconds := profile.evidence.seconds) and seconds.disturbance:
         say(f"other work disturbed the verification, so do not trust its seconds: {seconds.disturbance}", "yellow")
-    tables = ranking_table(profile)[:SHOWN_PROXIES], compared_table(profile), target_table(profile)
-    show(
-        f"rests on {profile.basis}",
-        profile.evidence.reason,
-        calibration.chosen_order,
-        *map(calibration_table, tables),
-        *written,
-    )
-
-
-def calibration_table(rows: list[dict[str, str]]) -> Table:
-    """A table of cells by heading, without columns of the HTML report alone."""
-    from galaxydit.calibration.tables import PAGE_ONLY
-
-    return Table.of(rows, PAGE_ONLY)
+    show(f"rests on {profile.basis}", profile.evidence.reason, calibration.chosen_order)
+    show(*terminal_tables(profile), *written)

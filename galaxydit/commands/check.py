@@ -8,7 +8,7 @@ import typer
 
 from galaxydit.commands.console import show, show_json
 from galaxydit.commands.options import AsJson, RunPath
-from galaxydit.pipelines.table import Table
+from galaxydit.pipelines.table import Table, number
 
 if TYPE_CHECKING:
     from galaxydit.eval.report.read_run import Run
@@ -90,7 +90,7 @@ def _show(run: "Run", verdicts: "list[Verdict]") -> None:
     from galaxydit.eval.jobs.gates import WORST
 
     ordered = sorted(verdicts, key=lambda verdict: verdict.holds)
-    rows = [(each.variant, each.name, _number(each.value), _limit(each), _word(each)) for each in ordered]
+    rows = [(each.variant, each.name, number(each.value, ".4g"), _limit(each), _word(each)) for each in ordered]
     show(Table(("variant", "gate", "value", "limit", ""), rows, 2))
     shown = set()
     for each in ordered:
@@ -101,7 +101,7 @@ def _show(run: "Run", verdicts: "list[Verdict]") -> None:
         show(f"{each.variant}, {each.name} {_word(each)}; the worst videos:")
         for video in each.worst:
             path = f"{run.store.root}/{video.record.video}" if video.record.video else "the video is missing"
-            show(f"  {_number(video.value)}  {video.record.prompt[:80]!r}, seed {video.record.seed}: {path}")
+            show(f"  {video.value:.4g}  {video.record.prompt[:80]!r}, seed {video.record.seed}: {path}")
 
 
 def _limit(verdict: "Verdict") -> str:
@@ -112,10 +112,6 @@ def _word(verdict: "Verdict") -> str:
     if verdict.disturbance:
         return "FAILS: not judged, disturbed"
     return "holds" if verdict.holds else "FAILS" if verdict.value is not None else "FAILS: not measured"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
 
 
 def _plain(verdict: "Verdict") -> dict[str, object]:

@@ -10,7 +10,7 @@ from rich.text import Text
 from galaxydit.commands import options
 from galaxydit.commands.captions import Prompts, calibration_prompts, read_or_draw_prompts
 from galaxydit.commands.checks import check_output_folder, check_prompt_inputs
-from galaxydit.commands.console import messages, resumable, say, show, show_json
+from galaxydit.commands.console import between_commas, messages, resumable, say, show, show_json
 from galaxydit.commands.jobs import job_keys
 from galaxydit.errors import refusal
 from galaxydit.eval.compare.plan import ComparisonPlan
@@ -52,7 +52,7 @@ def compare(
     if list_methods:
         _list_methods(as_json)
         return
-    names = names_of([name.strip() for name in methods.split(",") if name.strip()])
+    names = names_of(between_commas(methods))
     for path in profile or ():
         options.RequestOptions(profile=str(path))  # raises for a profile that does not exist
     wanted, noise = _numbers(speedups, "--speedups", float), _numbers(seeds, "--seeds", int)
@@ -122,7 +122,7 @@ def _list_methods(as_json: bool) -> None:
 
 def _numbers(text: str, option: str, kind: type) -> tuple[Any, ...]:
     try:
-        values = tuple(kind(part) for part in text.split(",") if part.strip())
+        values = tuple(kind(part) for part in between_commas(text))
     except ValueError:
         values = ()
     if not values:

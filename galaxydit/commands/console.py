@@ -65,6 +65,11 @@ def _parts(line: str, width: int) -> list[str]:
     return wrap(line, width, subsequent_indent=spaces, break_long_words=False, break_on_hyphens=False) or [""]
 
 
+def between_commas(*texts: str) -> list[str]:
+    """The words of texts that may each hold several, separated by commas."""
+    return [word.strip() for text in texts for word in text.split(",") if word.strip()]
+
+
 def show_json(data: Any) -> None:
     """Print JSON to stdout: `data` itself, or the content of the JSON file if `data` is a `Path`."""
     content = json.loads(data.read_text(encoding="utf-8")) if isinstance(data, Path) else data

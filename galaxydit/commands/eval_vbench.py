@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from galaxydit.commands.console import download_bars, say, show, show_json
+from galaxydit.commands.console import between_commas, download_bars, say, show, show_json
 from galaxydit.commands.options import AsJson, RayCommand, RayOptions, RunPath, grouped
 from galaxydit.eval.published.suite import Suite, SuiteName
 from galaxydit.eval.published.suites import SUITES
@@ -64,7 +64,7 @@ def score(
 ) -> None:
     """Score the videos of a run with VBench. Each variant is compared with the baseline. Run it again to resume."""
     benchmark = SUITES[suite]
-    names = split(dimensions)
+    names = between_commas(*dimensions)
     benchmark.select(names)
     from galaxydit.eval.vbench.environment import open_environment
     from galaxydit.eval.vbench.run import evaluate
@@ -127,7 +127,7 @@ def fetch(
     from galaxydit.eval.vbench.environment import default_cache
     from galaxydit.eval.vbench.fetch import fetch as fetch_weights
 
-    chosen = SUITES[suite].select(split(dimensions))
+    chosen = SUITES[suite].select(between_commas(*dimensions))
     if unserved := [dimension.name for dimension in chosen if dimension.needs and not dimension.weights]:
         needs = SUITES[suite].dimensions[unserved[0]].needs
         reason = f"{unserved[0]} needs {needs}: install these as upstream's README says"
@@ -149,18 +149,13 @@ def prompts(environment: EnvironmentFolder, dimensions: Dimensions, suite: Suite
     from galaxydit.eval.vbench.environment import open_environment, read_full_info
 
     benchmark = SUITES[suite]
-    wanted = {dimension.name for dimension in benchmark.select(split(dimensions))}
+    wanted = {dimension.name for dimension in benchmark.select(between_commas(*dimensions))}
     entries = read_full_info(open_environment(environment, benchmark), benchmark)
     show(*dict.fromkeys(entry["prompt_en"] for entry in entries if wanted & set(entry["dimension"])))
 
 
 for command in (score, setup, fetch, dimensions, prompts):
     app.command(cls=RayCommand)(grouped(command))
-
-
-def split(given: list[str]) -> list[str]:
-    """The names in the values of a repeatable option; each value may hold several names, separated by commas."""
-    return [name.strip() for names in given for name in names.split(",") if name.strip()]
 
 
 def vbench_table(results: "Results") -> Table:

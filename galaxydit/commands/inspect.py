@@ -29,8 +29,7 @@ def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
     from dataclasses import asdict
 
     import galaxydit
-    from galaxydit.calibration.tables import ranking_table, target_table
-    from galaxydit.commands.calibrate import SHOWN_PROXIES, calibration_table
+    from galaxydit.calibration.tables import terminal_tables
     from galaxydit.pipelines.published_models import recommended_settings
     from galaxydit.profiles.resolve import resolve
     from galaxydit.request import Request
@@ -46,7 +45,7 @@ def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
         return
     show(*(transformer_table(part, type(pipe).__name__) for part in parts))
     if used.profile is not None and used.profile.evidence.ranking:
-        show(*map(calibration_table, (ranking_table(used.profile)[:SHOWN_PROXIES], target_table(used.profile))))
+        show(*terminal_tables(used.profile))
     for name, texts in facts.items():
         show(f"{name}:", *(f"  - {text}" for text in texts))
     show(_line_of(settings))

@@ -1,6 +1,5 @@
 """Run a job, or show which videos it would make, for all commands that make many videos."""
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,17 +36,11 @@ def make_videos(
     out: str,
     cluster: RayOptions,
     *,
-    retry_failed: bool = False,
-    verify: bool = False,
-    allow_mixed_versions: bool = False,
     record: Path | None = None,
-    first: Collection[str] = (),
     progress: "LiveProgress | None" = None,
+    **options: Any,
 ) -> "Outcome":
-    """Extend the run `out` by a job and make all missing videos, those of the variants `first` before all others.
-
-    `record` is a file for the recording of the first plain video.
-    """
+    """Extend the run `out` by a job and make all missing videos; `record` and `options` are of `run_job`."""
     from galaxydit.eval.jobs.run_job import KIND, load_run, open_run, run_job, withdraw
     from galaxydit.pipelines.runs import LiveProgress, Store
 
@@ -65,17 +58,7 @@ def make_videos(
 
     try:
         with resumable(how_far), cluster.executor() as executor:
-            outcome = run_job(
-                extended,
-                store,
-                executor,
-                progress=progress or LiveProgress(),
-                retry_failed=retry_failed,
-                verify=verify,
-                allow_mixed_versions=allow_mixed_versions,
-                record=record,
-                first=first,
-            )
+            outcome = run_job(extended, store, executor, progress=progress or LiveProgress(), record=record, **options)
     except (GalaxyDiTError, OSError):
         if before is not None:
             withdraw(store, before, extended)

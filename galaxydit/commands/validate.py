@@ -8,7 +8,7 @@ import typer
 from galaxydit.commands import options
 from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts, read_or_draw_prompts
 from galaxydit.commands.checks import check_output_folder, check_prompt_inputs
-from galaxydit.commands.console import say, show, show_json
+from galaxydit.commands.console import between_commas, say, show, show_json
 from galaxydit.commands.jobs import job_keys, make_videos, show_plan
 
 
@@ -37,7 +37,7 @@ def validate(
     check_output_folder(out)
     texts = inputs.added_to(_prompts(prompts, source.model))
     check_prompt_inputs(texts)
-    names = tuple(name.strip() for name in runs.split(",") if name.strip()) or tuple(RUNS)
+    names = tuple(between_commas(runs) or RUNS)
     job = validation_job(job_keys(source, sizes) | {"seed": seed}, texts, names)
     show_plan(job, str(out), cluster, price=price, retry_failed=True)
     if dry_run:

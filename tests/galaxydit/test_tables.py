@@ -11,9 +11,9 @@ from rich.console import Console
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from galaxydit.calibration.tables import ranking_table, target_table
+from galaxydit.calibration.tables import PAGE_ONLY, ranking_table, terminal_tables
 from galaxydit.cli import app, not_of_extensions
-from galaxydit.commands import calibrate, compare, demo, eval_vbench, inspect, latency
+from galaxydit.commands import compare, demo, eval_vbench, inspect, latency
 from galaxydit.commands.console import wrapped
 from galaxydit.description import TransformerDescription
 from galaxydit.eval.compare.equal_compute import AtSpeedup
@@ -21,6 +21,7 @@ from galaxydit.eval.demo import DemoResult
 from galaxydit.eval.vbench.results import DimensionScore, Drop, Results, VariantScores
 from galaxydit.families import FAMILIES
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.table import Table
 from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.profiles.registry import load_profile
 from galaxydit.proxies import PROXIES
@@ -30,7 +31,7 @@ Expected = Iterable[str]
 
 def of_calibrate() -> tuple[list[Any], Expected]:
     profile = load_profile("wan-tiny")
-    tables = [calibrate.calibration_table(rows(profile)) for rows in (target_table, ranking_table)]
+    tables = [*terminal_tables(profile), Table.of(ranking_table(profile), PAGE_ONLY)]
     return tables, ["speedup", "4x", *(row.proxy for row in profile.evidence.ranking)]
 
 
