@@ -48,19 +48,7 @@ class Tried:
 def timings_of(rows: Sequence[Tried]) -> list[Timed]:
     """The timed generations of `rows`, with the plain generation of each prompt once."""
     plain = {(row.prompt, row.seed): Timed(PLAIN, row.seconds[0], 1.0) for row in rows}
-    return [
-        *plain.values(),
-        *(
-            Timed(
-                f"{row.policy} {row.speedup:g}x",
-                row.seconds[1],
-                row.compute_fraction,
-                row.result.load,
-                row.result.shared,
-            )
-            for row in rows
-        ),
-    ]
+    return [*plain.values(), *(row.result.timed(f"{row.policy} {row.speedup:g}x") for row in rows)]
 
 
 def try_profile(

@@ -17,7 +17,7 @@ from galaxydit.eval.demo_frames import demo_frames, typical_frame
 from galaxydit.eval.jobs.estimate import time_short_videos
 from galaxydit.eval.metrics import measure, select
 from galaxydit.files import write_json
-from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
+from galaxydit.pipelines.disturbance import PLAIN, disturbance
 from galaxydit.pipelines.generate import GeneratedVideo
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import PlainVideo, accelerated, generate_with, result_of
@@ -61,13 +61,8 @@ class DemoResult:
     def disturbance(self) -> str:
         """Why the seconds must not be compared; empty if nothing shows that."""
         plain, second, third = self.ways
-        return disturbance(
-            [
-                Timed(name, each.denoise_seconds or 0.0, each.compute_fraction, each.load, each.shared)
-                for name, way in ((PLAIN, plain), (second, second), (PLAIN, third))
-                for each in self.ways[way]
-            ]
-        )
+        names = {plain: PLAIN, second: second, third: PLAIN}
+        return disturbance([each.timed(names[way]) for way, made in self.ways.items() for each in made])
 
 
 def run_demo(

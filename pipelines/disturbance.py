@@ -18,8 +18,6 @@ LOAD = 1.5  # processes that want to run, for each core; one generation alone ca
 
 @dataclass(frozen=True)
 class Timed:
-    """A timed generation."""
-
     way: str  # `PLAIN`, also in fewer steps; else a name, equal for equal settings
     seconds: float  # of denoising
     compute_fraction: float | None  # of all plain steps; None if unknown

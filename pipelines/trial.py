@@ -26,16 +26,11 @@ WARM_UP_STEPS = 3
 
 @dataclass(frozen=True)
 class Attached:
-    """What is attached to a pipeline; the functions are called between transformer calls.
+    """What is attached to a pipeline; the functions are called between transformer calls."""
 
-    bytes_held: bytes of the tensors that it keeps now; None if it does not expose them.
-    reset: drops its state after the transformer was called without the pipeline; None: as every diffusers cache.
-    report: the plugin's report of the last generation; None for everything else.
-    """
-
-    bytes_held: Callable[[], int | None]
-    reset: Callable[[], None] | None = None
-    report: Callable[[], Report] | None = None
+    bytes_held: Callable[[], int | None]  # of the tensors that it keeps now; None if it does not expose them
+    reset: Callable[[], None] | None = None  # drops its state; None: as every diffusers cache
+    report: Callable[[], Report] | None = None  # the plugin's, of the last generation
 
 
 Attach = Callable[[DiffusionPipeline], AbstractContextManager[Attached]]

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict
 
+from galaxydit.pipelines.disturbance import Timed
+
 
 @dataclass(frozen=True)
 class TrialResult:
@@ -38,3 +40,7 @@ class TrialResult:
     bytes_held: int | None = None  # most bytes kept between calls; None if unknown
     plain_denoise_seconds: float | None = None  # of the plain video, if this process timed it
     plain_end_to_end_seconds: float | None = None
+
+    def timed(self, way: str, place: str = "") -> Timed:
+        """The timing for `disturbance`."""
+        return Timed(way, self.denoise_seconds or 0.0, self.compute_fraction, self.load, self.shared, place)

@@ -42,7 +42,7 @@ def _timed(run: Run, record: VideoRecord) -> Timed:
     method = next(variant.method for variant in run.job.variants if variant.name == record.variant)
     place = f"{record.device} {record.worker.rpartition(':')[0]}"
     way = PLAIN if method in (BASELINE, FEWER_STEPS) else record.variant
-    return Timed(way, record.denoise_seconds or 0.0, record.compute_fraction, record.load, record.shared, place)
+    return record.timed(way, place)
 
 
 def read_run(root: str | Path) -> Run:
