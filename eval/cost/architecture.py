@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from galaxydit.errors import did_you_mean, refusal
 from galaxydit.pipelines.published_models import CHECKPOINTS
+from galaxydit.validation import parse
 
 FILE = Path(__file__).with_name("architectures.json")
 BYTES = 2  # of one bfloat16 value
@@ -26,8 +26,6 @@ class TextEncoder:
 
 @dataclass(frozen=True)
 class Vae:
-    """Shape of a VAE."""
-
     name: str
     parameters: float
     spatial: int  # pixel rows (and columns) per latent row (column)
@@ -65,7 +63,6 @@ class Architecture:
 
     @property
     def width(self) -> int:
-        """Width of the video stream."""
         return self.heads * self.head_dim
 
     def tokens(self, height: int, width: int, frames: int) -> int:
@@ -87,14 +84,8 @@ def repository_name(hub_id: str) -> str:
 
 @cache
 def architectures() -> Mapping[str, Architecture]:
-    entries: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
-    return {hub_id: _architecture(entry) for hub_id, entry in entries.items()}
-
-
-def _architecture(entry: dict[str, Any]) -> Architecture:
-    parts = {"text_encoder": TextEncoder(**entry["text_encoder"]), "vae": Vae(**entry["vae"])}
-    patch = tuple(entry.get("patch", (1, 2, 2)))
-    return Architecture(**entry | parts | {"patch": patch})
+    shapes: Mapping[str, Architecture] = parse(dict[str, Architecture], json.loads(FILE.read_text("utf-8")), FILE.name)
+    return shapes
 
 
 def architecture_of(model: str) -> Architecture:

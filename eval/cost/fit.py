@@ -24,6 +24,7 @@ from galaxydit.eval.cost.operations import Attention, Layer, Linear, count_layer
 from galaxydit.eval.cost.predict import FILE, Constants, Errors, Platform, Split, Workload, layer_seconds, predict
 from galaxydit.files import write_json
 from galaxydit.pipelines.table import Table
+from galaxydit.validation import parse
 
 MEASUREMENTS = Path(__file__).with_name("measurements.json")
 PUBLISHED = "ML.ENERGY"  # name of the set with the published videos that constants are fitted to
@@ -125,7 +126,8 @@ def fit(rows: Sequence[Row]) -> Constants:
     expected, spread = np.array(list(_leaves(PRIOR))).T
 
     def constants_of(steps: np.ndarray) -> Constants:
-        return Constants.of(_filled(PRIOR, iter((expected * np.exp(spread * steps)).tolist())))
+        filled: Constants = parse(Constants, _filled(PRIOR, iter((expected * np.exp(spread * steps)).tolist())))
+        return filled
 
     def residuals(steps: np.ndarray) -> np.ndarray:
         constants = constants_of(steps)

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from galaxydit.eval.cost.architecture import Architecture
 from galaxydit.eval.cost.hardware import FLASH, GPUS, Gpu
 from galaxydit.eval.cost.operations import Operations, count_operations
+from galaxydit.validation import parse
 
 FILE = Path(__file__).with_name("constants.json")
 
@@ -58,13 +58,6 @@ class Constants:
     kernels: Mapping[str, KernelConstants]
     gpus: Mapping[str, GpuConstants]
 
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> "Constants":
-        """The constants from `dataclasses.asdict`."""
-        kernels = {name: KernelConstants(**values) for name, values in data["kernels"].items()}
-        gpus = {name: GpuConstants(**values) for name, values in data["gpus"].items()}
-        return cls(SharedConstants(**data["shared"]), kernels, gpus)
-
 
 @dataclass(frozen=True)
 class Platform:
@@ -92,7 +85,7 @@ class Errors:
 def fitted() -> tuple[Constants, Errors]:
     """The shipped constants, and how far predictions may be off."""
     data = json.loads(FILE.read_text(encoding="utf-8"))
-    return Constants.of(data["constants"]), Errors(**data["errors"])
+    return parse(Constants, data["constants"], FILE.name), parse(Errors, data["errors"], FILE.name)
 
 
 @dataclass(frozen=True)
@@ -126,7 +119,6 @@ class Workload:
 
     @property
     def operations(self) -> Operations:
-        """Operations of one transformer call for one sample and branch."""
         return count_operations(self.shape, self.height, self.width, self.frames)
 
 
