@@ -53,7 +53,6 @@ class Cluster:
         self._looked = self._answered = time.monotonic()
 
     def gpus(self) -> float:
-        """GPUs of all nodes."""
         return self.ray.cluster_resources().get("GPU", 0)
 
     def check(self) -> None:

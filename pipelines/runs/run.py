@@ -215,8 +215,6 @@ def full_disk_error(error: BaseException | None) -> OSError | None:
 
 @dataclass
 class _Counting(Progress):
-    """Counts finished units: done or failed by id."""
-
     progress: Progress
     is_done: dict[str, bool] = field(default_factory=dict)
 

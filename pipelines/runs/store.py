@@ -54,24 +54,16 @@ class Store:
 
         Raises GalaxyDiTError, before anything is written, if the folder holds anything else.
         """
-        if self.is_local:
-            self._check_folders()
-        wanted = json.loads(json.dumps({"format": FORMAT, "kind": kind, "conditions": conditions}))
-        if self._read(HEADER) is None and self._is_empty():
-            self._write(HEADER, _json(wanted))
+        folders = [Path(self.root, folder) for folder in (UNITS, FILES)] if self.is_local else []
+        if linked := next((path for path in folders if path.is_symlink()), None):
+            raise refusal("out", str(linked), "a folder of its own, not a symbolic link", "take another --out")
+        if (before := self.conditions(kind)) is None:
+            self.write_conditions(kind, conditions)
         else:
-            self.check_same(kind, self.header(kind)["conditions"], wanted["conditions"])
-        if self.is_local:
-            for folder in (UNITS, FILES):
-                Path(self.root, folder).mkdir(exist_ok=True)
+            self.check_same(kind, before, json.loads(json.dumps(conditions)))
+        for path in folders:
+            path.mkdir(exist_ok=True)
         return self
-
-    def _check_folders(self) -> None:
-        if Path(self.root).exists() and not Path(self.root).is_dir():
-            raise refusal("out", self.root, "a folder", "take another --out")
-        for folder in (UNITS, FILES):
-            if (path := Path(self.root, folder)).is_symlink():
-                raise refusal("out", str(path), "a folder of its own, not a symbolic link", "take another --out")
 
     def header(self, kind: str) -> Mapping[str, Any]:
         """Content of run.json. Raises GalaxyDiTError if it is missing, damaged, or of another kind or format."""
@@ -90,7 +82,7 @@ class Store:
 
     def conditions(self, kind: str) -> Mapping[str, Any] | None:
         """The conditions of the run in this folder, None if it is empty. Raises GalaxyDiTError for anything else."""
-        if self.is_local and Path(self.root).is_file():
+        if self.is_local and Path(self.root).exists() and not Path(self.root).is_dir():
             raise refusal("out", self.root, "a folder", "take another --out")
         if self._read(HEADER) is None and self._is_empty():
             return None
@@ -154,7 +146,7 @@ class Store:
 
         An earlier record stays, unless it is damaged, or it failed and the new one is done.
         """
-        token, files = secrets.token_hex(4), {}
+        token, files = secrets.token_hex(4), dict[str, StoredFile]()
         attempt, _ = attempt_and_file(record.unit, record.data)
         try:
             for name, content in contents.items():
@@ -166,14 +158,12 @@ class Store:
                     files[name] = replace(files[name], path=_name_of(record, name))
             first = self.read_sound(record.unit)
             if first is None or (record.is_done and not first.is_done):
-                first = record = replace(record, files=files)
-                self._write(f"{UNITS}/{record.unit}.json", encode(record))
-        except Exception:  # such as a full disk
+                first = replace(record, files=files)
+                self._write(f"{UNITS}/{record.unit}.json", encode(first))
+                files = {}
+            return first
+        finally:  # files that no record names, also after an exception, such as of a full disk
             self._remove(file.path for file in files.values())
-            raise
-        if first is not record:
-            self._remove(file.path for file in files.values())
-        return first
 
     def _renamed(self, path: str, name: str) -> bool:
         """Rename a local file unless another attempt or unit has the name; whether it was renamed."""
