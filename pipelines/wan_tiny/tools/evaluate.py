@@ -8,9 +8,10 @@ import argparse
 import json
 import logging
 import platform
-from dataclasses import asdict, replace
-from importlib.metadata import version
+from collections.abc import Container, Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from galaxydit.errors import check_count
-from galaxydit.pipelines.conditions import conditions_of
+from galaxydit.pipelines.conditions import conditions_of, device_name, package_versions
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.model_names import EMBEDDED
@@ -27,15 +28,34 @@ from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import WAN_TINY
 from galaxydit.pipelines.runs import LiveProgress, Maker, Output, Store, Unit, hash_of, results, run
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.wan_tiny import world
+from galaxydit.pipelines.table import Table, number
 from galaxydit.pipelines.wan_tiny.detect import caption_agreement
 from galaxydit.pipelines.wan_tiny.tools import drawing
-from galaxydit.pipelines.wan_tiny.tools.figures import Figure, Record, as_table, summarise
+from galaxydit.pipelines.wan_tiny.world import DIRECTIONS, MOTIONS, draw_prompts
 
-PACKAGES = ("torch", "diffusers", "transformers", "numpy")  # that the figures depend on
 CLIP_SEED = 2  # of the clips for the autoencoder; training drew its own with seed 1
 
 Frames = NDArray[np.float32]
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The mean over `n` clauses or prompts, None without any, and its target."""
+
+    name: str
+    value: float | None
+    n: int
+    minimum: float | None = None
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the target is met; None without a value or a target."""
+        return None if self.value is None or self.minimum is None else self.value >= self.minimum
+
+    @property
+    def target(self) -> str:
+        return "" if self.minimum is None else f">= {self.minimum:g}"
 
 
 @torch.no_grad()
@@ -114,19 +134,50 @@ def evaluate(
     batches = [list(range(start, min(start + batch, count))) for start in range(0, count, batch)]
     units = [Unit(f"prompts-{indices[0]:04d}", {"fingerprint": mark, "indices": indices}) for indices in batches]
     with LiveProgress() as progress:
-        maker = Evaluation(pipe, world.draw_prompts(count, seed), seed, settings)
+        maker = Evaluation(pipe, draw_prompts(count, seed), seed, settings)
         run(units, maker, store, progress=progress, retry_failed=True)
-    figures = summarise(record for records in results(units, store) for record in records)
+    figures = figures_of(record for records in results(units, store) for record in records)
     result = {
         "figures": [asdict(figure) | {"holds": figure.holds} for figure in figures],
         "settings": asdict(settings) | {"prompts": count, "seed": seed, "batch": batch},
         "fingerprint": mark,
-        "device": torch.cuda.get_device_name() if pipe.device.type == "cuda" else platform.machine(),
+        "device": device_name(pipe),
         "threads": torch.get_num_threads(),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "versions": {"python": platform.python_version()} | package_versions(),
     }
     out.write_text(json.dumps(result, indent=2) + "\n")
     return figures
+
+
+def figures_of(records: Iterable[Record]) -> list[Figure]:
+    """The figures of the model card: agreements are shares of clauses, PSNRs means over prompts in dB."""
+    records = list(records)
+
+    def over_clauses(name: str, kind: str, finding: str, motions: Container[str], **target: float) -> Figure:
+        holds = [row[finding] for record in records for row in record[kind] if row["motion"] in motions]
+        return Figure(name, fmean(holds) if holds else None, len(holds), **target)
+
+    def over_prompts(name: str, key: str, **target: float) -> Figure:
+        return Figure(name, fmean(record[key] for record in records), len(records), **target)
+
+    figures = [over_prompts("VAE reconstruction, dB", "vae_psnr")]
+    names = {"guided": "", "unguided": " without guidance", "rebuilt": " of reconstructions"}
+    for kind, suffix in names.items():
+        aims = {"minimum": 0.85} if kind == "guided" else {}
+        every = (*MOTIONS, "")
+        figures += [
+            over_clauses("colour agreement" + suffix, kind, "colour_found", every, **aims),
+            over_clauses("direction agreement" + suffix, kind, "motion_found", DIRECTIONS, **aims),
+            over_clauses("motion agreement" + suffix, kind, "motion_found", MOTIONS),
+            over_clauses("stillness agreement" + suffix, kind, "motion_found", ("",)),
+        ]
+    return [*figures, over_prompts("half the steps against all, dB", "half_steps_psnr")]
+
+
+def as_table(figures: list[Figure]) -> Table:
+    words = {None: "", True: "yes", False: "NO"}
+    rows = [(each.name, number(each.value, ".3f"), str(each.n), each.target, words[each.holds]) for each in figures]
+    return Table(("figure", "value", "n", "target", "holds"), rows)
 
 
 def main() -> None:
