@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import av
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import refusal
 from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.report.payload import encode, page_data
 from galaxydit.eval.report.read_run import Run
@@ -31,33 +31,26 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
     The content security policy allows the page's own script and style alone, by hashes, so that text in a prompt can
     neither run code nor load anything. Raises GalaxyDiTError for links from outside the run's folder.
     """
-    with TemporaryDirectory() as folder:
-        return _write_page(run, path, embed, Path(folder))
-
-
-def _write_page(run: Run, path: Path, embed: bool | None, temporary: Path) -> Path:
-    """Do the work of `write_page`; playable copies go to previews/ in the run's folder, else to `temporary`."""
     in_run = run.root is not None and path.parent.resolve() == run.root.resolve()
-    previews = path.parent / "previews" if in_run else temporary
-    videos = _videos(run, previews)
-    if embed is None:
-        embed = sum(video.stat().st_size for video in videos.values()) <= EMBED_UP_TO
-    if not embed and not in_run:
-        raise GalaxyDiTError(
-            f"out={str(path)!r} is not allowed for a page that links to videos: expected a file in {run.store.root}; "
-            "or pass --embed"
-        )
-    posters = {record.unit: record.thumbnail for record in run.records if record.thumbnail is not None}
     sources, elements = {}, []
-    for index, (unit, video) in enumerate(videos.items()):
-        if embed:
-            sources[unit] = {"embedded": f"video-{index}"}
-            content = base64.b64encode(video.read_bytes()).decode("ascii")
-            elements.append(f'<script type="text/plain" id="video-{index}">{content}</script>')
-        else:
-            sources[unit] = {"link": quote(os.path.relpath(video, run.store.root))}
-            if unit in posters:
-                sources[unit]["poster"] = quote(posters[unit])
+    with TemporaryDirectory() as temporary:  # for playable copies, if the page is not in the run's folder
+        videos = _videos(run, path.parent / "previews" if in_run else Path(temporary))
+        if embed is None:
+            embed = sum(video.stat().st_size for video in videos.values()) <= EMBED_UP_TO
+        if not embed and not in_run:
+            raise refusal(
+                "out", str(path), f"a file in {run.store.root}, because the page links to videos", "or pass --embed"
+            )
+        posters = {record.unit: record.thumbnail for record in run.records if record.thumbnail is not None}
+        for index, (unit, video) in enumerate(videos.items()):
+            if embed:
+                sources[unit] = {"embedded": f"video-{index}"}
+                content = base64.b64encode(video.read_bytes()).decode("ascii")
+                elements.append(f'<script type="text/plain" id="video-{index}">{content}</script>')
+            else:
+                sources[unit] = {"link": quote(os.path.relpath(video, run.store.root))}
+                if unit in posters:
+                    sources[unit]["poster"] = quote(posters[unit])
     where = "inside this page" if embed else "files in folders beside this page: keep them together"
     script, style = "".join(_asset(f"{name}.js") for name in SCRIPTS), _asset("page.css")
     page = Template(_asset("page.html")).substitute(
@@ -84,15 +77,11 @@ def _videos(run: Run, previews: Path) -> dict[str, Path]:
         if run.job.video != "h264":
             with suppress(av.FFmpegError, ValueError, IndexError):
                 videos[record.unit] = _playable(record, video, previews)
-        elif _is_mp4(video):
-            videos[record.unit] = video
+        else:
+            with video.open("rb") as file:  # av would take most of the report's time to open thousands
+                if file.read(8)[4:] == MP4_MARK:
+                    videos[record.unit] = video
     return videos
-
-
-def _is_mp4(path: Path) -> bool:
-    """Whether a file begins as mp4 files do; opening thousands would take most of the report's time."""
-    with path.open("rb") as file:
-        return file.read(8)[4:] == MP4_MARK
 
 
 def _playable(record: VideoRecord, video: Path, previews: Path) -> Path:

@@ -19,12 +19,8 @@ from galaxydit.pipelines.settings import GenerationSettings
 def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Everything that the page shows, ready for `encode`; the page's scripts read it.
 
-    "worstFirst" is the figure that the page first sorts by. "rows" have a prompt, a seed and "units" by variant, with
-    "steps" of `step_letters` and one of "video", "absent" and "failed".
-
-    Args:
-        sources: place of each video by unit id: {"embedded": element id} or {"link": URL, "poster": URL of a frame}.
-        where: a sentence on where the videos are.
+    `sources` has the place of each video by unit id: {"embedded": element id} or {"link": URL, "poster": URL of a
+    frame}; `where` is a sentence on it. A unit in "rows" has one of "video", "absent" and "failed".
     """
     figures = figures_of(run.records)
     shown = [figure.key for figure in figures]

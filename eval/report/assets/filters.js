@@ -7,10 +7,7 @@ function buildFilters(update) {
   for (const variant of data.variants) {
     const box = make("input", { type: "checkbox", value: variant.index });
     box.checked = true;
-    box.addEventListener("input", () => {
-      if (box.checked) shown.add(variant.index);
-      else shown.delete(variant.index);
-    });
+    box.addEventListener("input", () => shown[box.checked ? "add" : "delete"](variant.index));
     byId("filter-variants").append(make("label", {}, box, " ", swatch(variant.index), variant.name));
   }
   form.addEventListener("input", update);

@@ -53,8 +53,7 @@ class Player {
   }
 
   toggle() {
-    if (playing === this) this.pause();
-    else this.play();
+    playing === this ? this.pause() : this.play();
   }
 
   async play() {

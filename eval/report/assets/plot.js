@@ -5,10 +5,8 @@ const PLOT = { width: Math.max(320, Math.min(800, document.documentElement.clien
 function buildPlot() {
   const speed = data.figures.find((figure) => figure.key === "denoise_speedup");
   const choices = data.figures.filter((figure) => !["x", "s"].includes(figure.unit) && pointsOf(figure).length);
-  if (!choices.length) {
-    byId("plot-section").hidden = true;
-    return;
-  }
+  byId("plot-section").hidden = !choices.length;
+  if (!choices.length) return;
   const select = byId("plot-metric");
   select.append(...choices.map((figure) => make("option", { value: figure.key }, heading(figure))));
   select.value = data.worstFirst;

@@ -10,8 +10,7 @@ const near = new IntersectionObserver(
   (entries) => {
     for (const entry of entries) {
       const { player } = byStrip.get(entry.target);
-      if (entry.isIntersecting) player.load();
-      else player.unload();
+      entry.isIntersecting ? player.load() : player.unload();
     }
   },
   { rootMargin: "300px" },
