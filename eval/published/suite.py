@@ -52,8 +52,6 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Suite:
-    """A benchmark."""
-
     name: SuiteName
     title: str  # for people, such as "VBench 1.0"
     package: str  # of upstream on PyPI

@@ -4,6 +4,9 @@ Names and counts are those of the package vbench2 0.1.1; totals, unweighted mean
 github.com/Vchitect/VBench (`VBench-2.0/scripts/constant.py`, `cal_final_score.py`).
 """
 
+from dataclasses import replace
+from functools import partial
+
 from galaxydit.eval.published.suite import CHECKPOINTS, Dimension, Suite, Weights
 
 LLAVA = "LLaVA-Video-7B-Qwen2 (hub lmms-lab) and LLaVA-NeXT with flash-attention, built for CUDA 11.8: an LLM judge"
@@ -44,29 +47,13 @@ GROUPS = {
 }
 CUSTOM = {"Human_Anatomy", "Human_Identity", "Human_Clothes", "Diversity", "Multi-View_Consistency"}
 SAMPLES, SAMPLES_OF_DIVERSITY = 3, 20
-
-VBENCH2 = Suite(
-    "vbench2",
-    "VBench-2.0",
-    "vbench2",
-    "0.1.1",
-    "VBench2_full_info.json",
-    "VBENCH2_CACHE_DIR",
-    {
-        name: Dimension(
-            name,
-            group,
-            custom=name in CUSTOM,
-            samples=SAMPLES_OF_DIVERSITY if name == "Diversity" else SAMPLES,
-            partial=True,  # its judges leave out videos whose answer they cannot read
-            divisible=False,  # some dimensions compare the videos of a prompt, others average over questions
-            weights=(VGG19,) if name == "Diversity" else (),
-            needs=needs,
-            proof=proof,
-        )
-        for group, dimensions in GROUPS.items()
-        for name, (needs, proof) in dimensions.items()
-    },
-    dict.fromkeys(GROUPS, 1.0),
-    prompt_in_name=180,
-)
+# Judges leave out videos whose answer they cannot read; some dimensions compare a prompt's videos or average questions.
+_judged = partial(Dimension, samples=SAMPLES, partial=True, divisible=False)
+DIMENSIONS = {
+    name: _judged(name, group, custom=name in CUSTOM, needs=needs, proof=proof)
+    for group, dimensions in GROUPS.items()
+    for name, (needs, proof) in dimensions.items()
+}
+DIMENSIONS["Diversity"] = replace(DIMENSIONS["Diversity"], samples=SAMPLES_OF_DIVERSITY, weights=(VGG19,))
+INFO, VARIABLE, EQUAL = "VBench2_full_info.json", "VBENCH2_CACHE_DIR", dict.fromkeys(GROUPS, 1.0)
+VBENCH2 = Suite("vbench2", "VBench-2.0", "vbench2", "0.1.1", INFO, VARIABLE, DIMENSIONS, EQUAL, prompt_in_name=180)

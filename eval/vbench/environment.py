@@ -68,14 +68,9 @@ def set_up(
     """Build the environment of a suite in a folder, or complete it; returns it and its versions of torch.
 
     Every package is pinned in packages/SUITE.txt; the benchmark is installed without its dependencies, because it pins
-    versions that no current torch supports.
-
-    Args:
-        pip_arguments: of each `pip install`, such as an index for another build of torch.
-        detectron2: a checkout of github.com/facebookresearch/detectron2 for the environment's path.
-        tell: called with a line of text before each stage.
-
-    Raises GalaxyDiTError with the end of pip's output, and for a folder or checkout that is none.
+    versions that no current torch supports. `pip_arguments` are of each `pip install`, `detectron2` is a checkout for
+    the environment's path, and `tell` is called with a line before each stage. Raises GalaxyDiTError with the end of
+    pip's output, and for a folder or checkout that is none.
     """
     if detectron2 is not None and not (detectron2 / "detectron2" / "__init__.py").is_file():
         cure = "clone https://github.com/facebookresearch/detectron2, and name the clone"

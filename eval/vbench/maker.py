@@ -11,7 +11,7 @@ from typing import Any
 
 import fsspec
 
-from galaxydit.eval.published.suite import CHECKPOINTS, Dimension, Suite
+from galaxydit.eval.published.suite import CHECKPOINTS, Dimension
 from galaxydit.eval.published.suites import SUITES
 from galaxydit.eval.published.vbench import DINO
 from galaxydit.eval.vbench.arrange import lay_out
@@ -86,10 +86,13 @@ class ShareMaker(Maker):
 
     def _measure(self, folder: Path, suite: str) -> None:
         if self._driver is None or self._driver.poll() is not None:
+            torch_home = str(Path(self._place.name, "torch"))
+            places = {SUITES[suite].cache_variable: str(self.cache.absolute()), "TORCH_HOME": torch_home}
+            trusts = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"} if self.trust else {}
             with self._log.open("w") as log:
                 self._driver = subprocess.Popen(
                     [self.environment.python, DRIVER],
-                    env=os.environ | self._variables(SUITES[suite]),
+                    env=os.environ | OFFLINE | places | trusts,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
@@ -116,10 +119,6 @@ class ShareMaker(Maker):
 
     def _last_words(self) -> str:
         return _last_lines(self._log.read_text(encoding="utf-8", errors="replace"))
-
-    def _variables(self, suite: Suite) -> dict[str, str]:
-        places = {suite.cache_variable: str(self.cache.absolute()), "TORCH_HOME": str(Path(self._place.name, "torch"))}
-        return OFFLINE | places | ({"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"} if self.trust else {})
 
 
 def _result(folder: Path, dimension: Dimension, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,10 +41,7 @@ class Plan:
                     "version": self.version,
                     "variant": variant,
                     "dimension": name,
-                    "mode": part.mode,
-                    "static_filter": part.static_filter,
-                    "prompts": part.prompts,
-                    "entries": part.entries,
+                    **{field: getattr(part, field) for field in ("mode", "static_filter", "prompts", "entries")},
                     "videos": {
                         file: {"unit": unit, "path": clips[unit].video, "sha256": clips[unit].video_sha256}
                         for file, unit in part.files.items()

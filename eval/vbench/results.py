@@ -30,8 +30,6 @@ class Drop:
 
 @dataclass(frozen=True)
 class DimensionScore:
-    """The score of one variant in one dimension."""
-
     score: float  # raw
     points: float  # from 0 to 100, the best (`score.normalise`)
     mode: str  # as of `Arrangement`
@@ -53,8 +51,6 @@ class VariantScores:
 
 @dataclass(frozen=True)
 class Results:
-    """The scores of a run in one benchmark."""
-
     version: int  # of this format
     package_version: str
     lossless: bool

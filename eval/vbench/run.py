@@ -43,20 +43,17 @@ def evaluate(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Results:
-    """Measure dimensions of all variants of a run, and write results.json, which keeps the scores of earlier calls.
+    """Measure the dimensions `names` of all variants of a run, and write results.json, which keeps earlier scores.
 
     Measured shares are kept, failed ones measured again; nothing is downloaded.
 
     Args:
-        root: the run, a folder or an address that fsspec reaches.
-        names: dimensions.
         cache: the folder of upstream's weights, by default upstream's own.
         share: videos of a share, by default as before, or 100; some dimensions are measured whole.
         static_filter: temporal flickering on static videos alone; by default for the benchmark's own prompts.
         trust: let upstream unpickle its weights, which can run code.
 
-    Raises GalaxyDiTError before anything runs for unknown or unsuitable dimensions, missing weights or videos, and
-    other earlier shares; later failures are in `Results.failed`.
+    Raises GalaxyDiTError before anything runs; later failures are in `Results.failed`.
     """
     dimensions = suite.select(names)
     store, job = load_run(root)
