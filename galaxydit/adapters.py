@@ -21,19 +21,16 @@ def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
     if not getattr(transformer, "_hf_peft_config_loaded", False):
         return ()
     layers: list[Any] = [layer for layer in transformer.modules() if isinstance(getattr(layer, "scaling", 0), dict)]
+    versions = [tuple(each._version for each in _own_weights(layer) if not each.is_inference()) for layer in layers]
     return tuple(
-        (tuple(layer.active_adapters), scales_of(layer), layer.disable_adapters, layer.merged, _versions_of(layer))
-        for layer in layers
+        (tuple(layer.active_adapters), scales_of(layer), layer.disable_adapters, layer.merged, version)
+        for layer, version in zip(layers, versions, strict=True)
     )
 
 
 def scales_of(layer: Any) -> tuple[tuple[str, float], ...]:
     """`(name, scale)` of each adapter of a PEFT layer, to six decimals, because pipelines that unscale round."""
     return tuple((name, round(float(scale), 6)) for name, scale in layer.scaling.items())
-
-
-def _versions_of(layer: nn.Module) -> tuple[int, ...]:
-    return tuple(weight._version for weight in _own_weights(layer) if not weight.is_inference())
 
 
 def adapter_sizes(transformer: nn.Module) -> Tensor | None:

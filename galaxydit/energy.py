@@ -1,8 +1,6 @@
-"""Joules, and the energy counters of devices, read by zeus (extra "energy").
+"""Joules by the energy counters of devices, read by zeus (extra "energy"); other work on a device counts, too.
 
-A GPU's counter runs on, so the joules of a window of time are the difference of two readings. Other work on the device
-counts, too; a reading says so if such work is known. "Without a counter" means that `meter_of` gives no meter. The
-owner of a reading is the pipeline for which it was taken.
+"Without a counter" means that `meter_of` gives no meter. The owner of a reading is the pipeline that it was taken for.
 """
 
 import logging
@@ -26,56 +24,28 @@ SHARED_GENERATION = "another generation ran on the device at the same time, so i
 
 @dataclass(frozen=True)
 class Energy:
-    """Joules of one generation.
-
-    Attributes:
-        denoise: joules from the first transformer call to the end of the last one, over all devices and ranks; None
-            until the last call has ended.
-        end_to_end: joules of text encoders, denoising and decoding; None where nothing was decoded, where a loop other
-            than the pipeline's own decoded it, and, without `galaxydit.pipelines.generate`, in the report of several
-            ranks, because any of them may decode.
-        devices: the joules of `denoise` by device ("cuda:0"), or by rank ("rank 0") where several ranks compute one
-            video; empty while `denoise` is None.
-        note: text on other work whose joules are included, or on a reading that failed; empty if none is known.
-        is_shared: whether another process used a device at a reading.
-    """
-
-    denoise: float | None
+    denoise: float | None  # from the first transformer call to the end of the last, over all devices and ranks
+    # with text encoders and decoding; None where nothing or another loop decoded, and, without `pipelines.generate`, in
+    # the report of several ranks, because any of them may decode
     end_to_end: float | None
-    devices: Mapping[str, float]
-    note: str = ""
-    is_shared: bool = False
+    devices: Mapping[str, float]  # `denoise` by device ("cuda:0"), or by rank ("rank 0") that shares the video
+    note: str = ""  # on other work whose joules are included, or on a reading that failed
+    is_shared: bool = False  # another process used a device at a reading
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One reading of an energy counter.
-
-    Attributes:
-        joules: since the meter was opened.
-        number: number of this reading, from 1.
-        other_owner: number of the newest reading at which the owner changed (see `Meter.read`). If it rises between two
-            readings of one owner, another owner used the device in between.
-        other_processes: whether another process was using the device.
-        failed: number of the newest reading that failed, perhaps this one; 0 if none has.
-        failure: text of that failure; empty if none has.
-        seconds: that the reading took.
-    """
-
-    joules: float
-    number: int
-    other_owner: int
-    other_processes: bool
-    failed: int = 0
-    failure: str = ""
-    seconds: float = 0.0
+    joules: float  # since the meter was opened
+    number: int  # of this reading, from 1
+    other_owner: int  # number of the newest reading at which the owner changed; if it rises, two used the device
+    other_processes: bool  # used the device
+    failed: int = 0  # number of the newest reading that failed, perhaps this one; 0 if none has
+    failure: str = ""  # text of that failure
+    seconds: float = 0.0  # that the reading took
 
 
 class Meter:
-    """The counter of one device, read through windows of zeus. Windows follow each other without a gap.
-
-    `monitor` is a `zeus.monitor.ZeusMonitor` of the device, and `name` the name of the device.
-    """
+    """The counter of the device `name`, read through windows of a `zeus.monitor.ZeusMonitor`, without gaps."""
 
     WINDOW = "galaxydit"
 
@@ -89,11 +59,8 @@ class Meter:
         self._begin()
 
     def read(self, owner: object = None) -> Reading:
-        """The joules since the meter was opened. The caller synchronises the device first. Never raises: a reading that
-        fails says so (`Reading.failed`).
-
-        `owner` identifies the pipeline that reads; None names no owner. If readings of two owners
-        alternate, both used the device at once, and `Reading.other_owner` rises.
+        """The joules since the meter was opened; the caller synchronises the device first. Never raises, but says in
+        `Reading.failed` that it failed. `owner` identifies the pipeline that reads.
         """
         start = time.perf_counter()
         with self._lock:
@@ -124,9 +91,7 @@ class Meter:
         self._monitor.begin_window(self.WINDOW, sync_execution=False, restart=True)
 
     def _is_shared(self) -> bool:
-        """Whether the driver lists more than one process that computes on the device. The processes are counted, not
-        compared with the id of this process, because process ids differ between containers.
-        """
+        """Whether several processes compute on the device; counted, because their ids differ between containers."""
         handles = [getattr(self._monitor.gpus.gpus[index], "handle", None) for index in self._monitor.gpu_indices]
         if not handles or None in handles:
             return False
@@ -188,10 +153,7 @@ def _unreadable(device: str, error: Exception) -> str:
 
 
 def read(device: torch.device, owner: object = None, *, cpu: bool = False) -> Reading | None:
-    """The reading of a device's counter now; None without a counter.
-
-    `owner` identifies the pipeline that reads (`Meter.read`); `cpu` allows a CPU's counter (`meter_of`).
-    """
+    """The reading of a device's counter now, see `Meter.read`; None without a counter."""
     meter = meter_of(device, cpu=cpu)
     return meter.read(owner) if isinstance(meter, Meter) else None
 
@@ -204,9 +166,7 @@ def difference(before: Reading | None, after: Reading | None) -> float | None:
 
 
 def note_between(before: Reading, after: Reading) -> str:
-    """Text on a failed reading or on other work on the device between two readings of one pipeline; empty
-    if none is known.
-    """
+    """Text on a failed reading or on other known work on the device between two readings of one pipeline."""
     if after.failed >= before.number:
         return after.failure
     if after.other_owner > before.number:

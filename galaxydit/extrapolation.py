@@ -50,23 +50,18 @@ class Reuse:
 
 
 DAMPING = 0.85
-"""Share of the slope between the last two full steps that predictions follow, unless a profile sets another share
-(damped trend, Gardner and McKenzie 1985, doi:10.1287/mnsc.31.10.1237).
-
-The outputs are rounded and their path bends, so the whole slope overshoots over long intervals.
+"""Share of the slope between the last two full steps that predictions follow, unless a profile sets another (damped
+trend, Gardner and McKenzie 1985, doi:10.1287/mnsc.31.10.1237): the whole slope overshoots over long intervals.
 """
 
 LARGEST_AHEAD = 10.0
-"""Largest factor with which a prediction adds the difference between two full steps, unless a profile sets another.
-
-It is above the factor in the longest gap of a calibrated schedule. Where two noise levels almost coincide, a larger
-factor would multiply rounding errors.
+"""Largest factor with which a prediction adds the difference between two full steps, unless a profile sets another:
+where two noise levels almost coincide, a larger one would multiply rounding errors.
 """
 
 CORRECTED = (1.0, 0.5)
-"""Share of the estimated error of a reuse interval that is corrected at order 0 and 1, unless a profile sets another.
-
-At order 1 errors grow faster than linearly within an interval, so the estimate is too large.
+"""Share of the estimated error of a reuse interval that is corrected at order 0 and 1, unless a profile sets another;
+at order 1 errors grow faster than linearly within an interval, so the estimate is too large.
 """
 
 

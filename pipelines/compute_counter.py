@@ -27,15 +27,12 @@ CALLS_BETWEEN_READINGS = 16  # reading the held bytes takes time that counts as 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a block: its module path, and its operations and work in one plain call.
-
-    marker: path of the observed layer, the first with weights that runs in the part; elements: size of its input.
-    """
+    """A part of a block, with its operations in one plain call."""
 
     path: str
-    marker: str
+    marker: str  # path of the observed layer, the first with weights that runs in the part
     flops: float
-    elements: int
+    elements: int  # of the observed layer's input
 
 
 def only_transformer(pipe: DiffusionPipeline) -> nn.Module:
@@ -92,10 +89,7 @@ def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[st
 
 
 def _layers_in_parts(transformer: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
-    """Paths of part and layer, and the layer, of every layer with weights in a direct child of a block.
-
-    A layer with weights has no children and a `weight` of two dimensions or more.
-    """
+    """Paths of part and layer, and the layer, of every layer with a weight matrix in a direct child of a block."""
     names = {module: name for name, module in transformer.named_modules()}
     for block in blocks_of(transformer, family_of(transformer)):
         for part in block.children():

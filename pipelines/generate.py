@@ -34,28 +34,16 @@ NO_ARGUMENTS = ("steps", "flow_shift", "fps")  # settings that the call of a pip
 
 @dataclass(frozen=True, eq=False)
 class GeneratedVideo:
-    """One generated video, with its time and energy. `settings` are those in force, with the size of the video.
-
-    frames: `(frames, height, width, 3)` float32 in [0, 1]; shape `(0, 0, 0, 3)` where nothing was decoded.
-    latents: the denoised latents before the decoder, on the CPU, `(1, channels, frames, height, width)` for Wan.
-    end_to_end_seconds: of the whole pipeline call: text encoder, denoising, decoder.
-    denoise_seconds: from the first transformer call to the end of the last scheduler step.
-    energy: joules of denoising and of the whole call, over all ranks that share the video; None without an energy
-        counter.
-    sound: of the video; None if the pipeline makes none.
-    load: `load_per_core` at the end of the call.
-    """
-
     prompt: str
     seed: int
-    settings: GenerationSettings
-    frames: NDArray[np.float32]
-    latents: torch.Tensor
-    end_to_end_seconds: float
-    denoise_seconds: float
-    energy: Energy | None = None
+    settings: GenerationSettings  # in force, with the size of the video
+    frames: NDArray[np.float32]  # `(frames, height, width, 3)` in [0, 1]; `(0, 0, 0, 3)` where nothing was decoded
+    latents: torch.Tensor  # denoised, before the decoder, on the CPU; for Wan `(1, channels, frames, height, width)`
+    end_to_end_seconds: float  # of the whole pipeline call: text encoder, denoising, decoder
+    denoise_seconds: float  # from the first transformer call to the end of the last scheduler step
+    energy: Energy | None = None  # over all ranks that share the video; None without an energy counter
     sound: Sound | None = None
-    load: float | None = None
+    load: float | None = None  # `load_per_core` at the end of the call
 
     @property
     def shared(self) -> bool:
@@ -64,17 +52,14 @@ class GeneratedVideo:
 
     @property
     def denoise_joules(self) -> float | None:
-        """Joules of denoising; None without an energy counter."""
         return None if self.energy is None else self.energy.denoise
 
     @property
     def joules(self) -> float | None:
-        """Joules of the whole pipeline call; None without an energy counter."""
         return None if self.energy is None else self.energy.end_to_end
 
     @property
     def watts(self) -> float | None:
-        """Mean power of the whole pipeline call in watts; None without an energy counter."""
         return None if self.joules is None else self.joules / self.end_to_end_seconds
 
 
@@ -91,16 +76,13 @@ def generate(
     """The video of one call of the pipeline, timed. Equal seeds start from equal noise on every device.
 
     Args:
-        prompt: a text, or a JSON object with the text and the paths of images and videos by argument of the pipeline,
-            such as '{"prompt": "a cat walks", "image": "cat.png"}' (`galaxydit.pipelines.inputs`).
+        prompt: a text, or a JSON object that also names images and videos (`galaxydit.pipelines.inputs`).
         decode: False returns the latents without frames and saves the time of the decoder.
         on_step: called after each step with the number of finished steps and the number of all steps.
-        cpu_counter: read the CPU's energy counter if the pipeline runs on the CPU (`meter_of`); the counter of a GPU is
-            always read.
+        cpu_counter: read the energy counter also of a CPU (`meter_of`).
 
-    Raises GalaxyDiTError for a seed outside [0, 2^64), for a setting that the pipeline does not take, for inputs that
-    cannot be read, and if the device runs out of memory; ValueError if the pipeline needs other inputs, returns no
-    video or does not report its steps.
+    Raises GalaxyDiTError for a seed or setting that is not allowed, unreadable inputs and lack of memory; ValueError if
+    the pipeline needs other inputs, returns no video or does not report its steps.
     """
     inputs = read_inputs(prompt)
     check_inputs(pipe, inputs)
@@ -149,11 +131,7 @@ def generate(
 def generate_batch(
     pipe: DiffusionPipeline, prompts: Sequence[str], seeds: Sequence[int], settings: GenerationSettings, **call: Any
 ) -> NDArray[np.float32]:
-    """Videos `(batch, frames, height, width, 3)` in [0, 1], one for each prompt, from one call of the pipeline.
-
-    `prompts` are texts, no JSON objects. Each has the noise of its own seed, whatever else is in the batch. `call` are
-    further arguments of the pipeline's call.
-    """
+    """Videos `(batch, frames, height, width, 3)` in [0, 1] from one call of the pipeline, one for each text."""
     given = call_arguments(pipe, settings)
     if "negative_prompt" in given:
         given["negative_prompt"] = [settings.negative_prompt] * len(prompts)
@@ -187,11 +165,9 @@ def call_arguments(pipe: DiffusionPipeline, settings: GenerationSettings) -> dic
 
 @dataclass
 class _DenoiseClock:
-    """Stores clock and energy readings of the first transformer call and of the end of the last step, and the latents.
+    """Clock and energy readings of the first transformer call and of the end of the last step, and the newest latents.
 
-    Only these two wait until the device has finished its queued work. After each step the clock calls `on_step`, if
-    given, with the number of finished steps and the number of all steps. Results are None until they are known;
-    `latents` are those of the newest step. An accelerated pipeline takes the energy `readings` for its report.
+    Only these two wait for the device's queue. An accelerated pipeline takes the energy `readings` for its report.
     """
 
     readings: EnergyWindow
@@ -202,8 +178,6 @@ class _DenoiseClock:
 
     @contextmanager
     def watching(self, pipe: DiffusionPipeline) -> Iterator[None]:
-        """Context manager within which the first transformer call is noticed."""
-
         def stamp(module: torch.nn.Module, inputs: Any) -> None:
             if self.first_call is None:
                 synchronize(self.readings.device)

@@ -53,19 +53,8 @@ PLAIN = Variant(BASELINE, BASELINE)
 class Job:
     """The content of a job file; `galaxydit eval run --example` prints an example.
 
-    Attributes:
-        model: "wan-tiny", another short name such as "wan2.1-t2v-1.3b", a hub id, or a folder of `save_pretrained`.
-        offload, base, lora, compile, attention: as of `load_pipeline`.
-        steps, guidance, ..., fps: settings of every video; None takes the recommended value.
-        seeds: of every prompt; else sample j of prompt i has the seed `seed` + i * `samples` + j.
-        metrics: None measures all that are installed and suit the video.
-        video: encoding of the mp4 files; "lossless" keeps every RGB level.
-        comparison: compute fractions are of operations, only the first prompt's videos are kept, and calibrations start
-            from other seeds (`galaxydit compare`).
-        baseline: whether `variants` begins with `PLAIN`.
-        prompts: texts, or JSON objects (pipelines/inputs.py).
-        calibration: other prompts, for methods that measure something before their first video.
-        gates: of `galaxydit eval check`.
+    `load_pipeline` explains the fields from `model` to `attention`, `GenerationSettings` those from `steps` to `fps`,
+    of which None takes the recommended value.
     """
 
     model: Text
@@ -85,17 +74,19 @@ class Job:
     width: Count | None = None
     frames: Count | None = None
     fps: Annotated[float, Gt(0)] | None = None
-    seeds: Seeds | None = None
+    seeds: Seeds | None = None  # of every prompt; else sample j of prompt i has the seed `seed` + i * `samples` + j
     samples: Count = 1
     seed: Seed = 0
-    baseline: bool = True
-    metrics: Names | None = None
-    video: Literal["h264", "lossless"] = "h264"
+    baseline: bool = True  # whether `variants` begins with `PLAIN`
+    metrics: Names | None = None  # None measures all that are installed and suit the video
+    video: Literal["h264", "lossless"] = "h264"  # "lossless" keeps every RGB level
+    # of `galaxydit compare`: compute fractions are of operations, only the first prompt's videos are kept, and
+    # calibrations start from other seeds
     comparison: bool = False
-    prompts: tuple[str, ...]
+    prompts: tuple[str, ...]  # texts, or JSON objects (pipelines/inputs.py)
     variants: tuple[Variant, ...] = (PLAIN,)
-    calibration: tuple[str, ...] = ()
-    gates: Gates = field(default_factory=Gates)
+    calibration: tuple[str, ...] = ()  # other prompts, for methods that measure something before their first video
+    gates: Gates = field(default_factory=Gates)  # of `galaxydit eval check`
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -132,7 +123,6 @@ class Job:
         )
 
     def calibration_unit(self, method: str) -> Unit:
-        """The unit of a method's calibration."""
         data = {name: getattr(self, name) for name in ("model", "revision", "dtype", "settings")} | self.additions
         return Unit(f"calibration-{method}", {**data, "calibrates": method, "prompts": self.calibration})
 

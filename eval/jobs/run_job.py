@@ -32,9 +32,7 @@ def open_run(root: str | Path, job: Job) -> Store:
     """
     store = Store(root)
     _, before, now = _plan(store, job)
-    if before is None:
-        return store.create(KIND, now)
-    if before != now:
+    if before not in (None, now):
         store.write_conditions(KIND, now)
     return store.create(KIND, now)
 

@@ -46,15 +46,7 @@ def spread_of(values: Sequence[float]) -> dict[str, float] | None:
 def rows_from(samples: Sequence[LatencySamples]) -> list[dict[str, Any]]:
     """A row for each of the samples as JSON data; None where nothing was measured.
 
-    Beside fields of `LatencySamples`:
-        full_ms, reused_ms: `spread_of` steps, all branches together.
-        probe_ms: that a decision takes: median reused step minus that of ", no proxy".
-        denoise_seconds: median of trajectories.
-        compute_fraction: counted.
-        speedup: against plain, both eager or both compiled.
-        efficiency: speedup x compute_fraction; 1 if only blocks cost time.
-        disturbance: why seconds must not be compared, or empty.
-        energy_joules, avg_power_watts: of a trajectory.
+    Seconds and joules are medians of trajectories. A speedup is against plain, both eager or both compiled.
     """
     by_name = {(sample.method, sample.compiled): sample for sample in samples}
     unmeasured = LatencySamples("", False)
@@ -69,14 +61,15 @@ def rows_from(samples: Sequence[LatencySamples]) -> list[dict[str, Any]]:
         fraction = sample.blocks / plain.blocks if plain.blocks and sample.blocks else None
         joules = median(sample.joules) if sample.joules else None
         row = {
-            "full_ms": spread_of(sample.full_ms),
+            "full_ms": spread_of(sample.full_ms),  # all branches together
             "reused_ms": spread_of(sample.reused_ms),
+            # that a decision takes
             "probe_ms": median(sample.reused_ms) - median(bare.reused_ms) if has_probe else None,
             "denoise_seconds": seconds,
             "compute_fraction": fraction,
             "speedup": speedup,
-            "efficiency": speedup * fraction if speedup and fraction else None,
-            "disturbance": disturbed[sample.compiled],
+            "efficiency": speedup * fraction if speedup and fraction else None,  # 1 if only blocks cost time
+            "disturbance": disturbed[sample.compiled],  # why seconds must not be compared, or empty
             "energy_joules": joules,
             "avg_power_watts": joules / seconds if joules is not None and seconds else None,
         }

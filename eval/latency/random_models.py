@@ -52,7 +52,6 @@ class Inputs:
 
 
 def build_inputs(preset: Preset, size: VideoSize, device: torch.device, dtype: torch.dtype) -> Inputs:
-    """Random inputs for a preset and size."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:

@@ -22,12 +22,9 @@ class GeneralSchedule(Schedule):
     An error of the output, made after the share u of 50 steps at flow shift 5, grows by g until the end (measured on
     Wan2.1-T2V-1.3B, arXiv 2609.36433), and the output changes fastest in the last steps (arXiv 2609.39343). The power
     and the weight of the late term were chosen by videos of wan-tiny.
-
-    Attributes:
-        first_steps: steps at the beginning that are always computed.
     """
 
-    first_steps: int = 1
+    first_steps: int = 1  # at the beginning that are always computed
 
     def planned(self, observation: Observation, count: int, switch: int) -> tuple[int, ...]:
         levels = np.array(observation.noise_levels[observation.first :])

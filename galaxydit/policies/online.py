@@ -11,8 +11,6 @@ from galaxydit.policies.schedule import Placement, Schedule
 
 @dataclass(frozen=True)
 class OnlineState:
-    """State of `Online` within one generation."""
-
     accumulated: float = 0.0  # proxy distance since the last full step
     # from the full step before the previous step to it; 0 if the previous step was reused, or this is unknown
     tested_distance: float = 0.0

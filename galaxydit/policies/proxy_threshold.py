@@ -14,8 +14,6 @@ MEMORY = 0.8
 
 @dataclass(frozen=True)
 class ProxyState:
-    """State of `ProxyThreshold` within one generation."""
-
     planned: tuple[int, ...]  # full steps up to and including each step
     moved: tuple[float, ...]  # D(s) of each step; without a calibration its index
     allowances: tuple[float, ...]  # the limit of each step at `threshold` 1, in the unit of `moved`
@@ -95,7 +93,6 @@ class ProxyThreshold:
         return Decision(False, reason, state.accumulated), replace(state, accumulated=0.0, done=state.done + 1)
 
     def _plan(self, observation: Observation) -> ProxyState:
-        """The state before the first step."""
         full_steps, curve = self.schedule.place(observation), self.schedule.cumulative_distance
         moved = [float(step) if curve is None else curve(level) for step, level in enumerate(observation.noise_levels)]
         allowed = [0.0] * observation.steps

@@ -92,7 +92,9 @@ class Schedule:
         elif forced is not None and forced is not Reason.CAP:
             reason = forced
             if forced is Reason.NO_HISTORY:  # stands for a planned step right after it
-                placement = replace(placement, full_steps=without_next(placement.full_steps, step, observation))
+                last = observation.steps - observation.limits.keep_last  # from which on steps are forced
+                kept = tuple(full for full in placement.full_steps if full != step + 1 or full >= last)
+                placement = replace(placement, full_steps=kept)
         else:
             return Decision(True, Reason.SCHEDULE, expected_error=expected), placement
         return Decision(False, reason, expected_error=expected), replace(placement, last_full=step)
@@ -119,12 +121,6 @@ class Schedule:
         if self.cumulative_distance is None or self.error_map is None:
             return None
         return self.error_map(self.cumulative_distance(sigma) - self.cumulative_distance(last_full_sigma), sigma)
-
-
-def without_next(full_steps: tuple[int, ...], step: int, observation: Observation) -> tuple[int, ...]:
-    """The full steps without the one right after `step`, unless that is among the last steps, which are forced."""
-    last = observation.steps - observation.limits.keep_last
-    return tuple(planned for planned in full_steps if planned != step + 1 or planned >= last)
 
 
 def place_full_steps(
