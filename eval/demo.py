@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,6 +16,7 @@ from galaxydit.eval.demo_frames import demo_frames, typical_frame
 from galaxydit.eval.jobs.estimate import time_short_videos
 from galaxydit.eval.metrics import measure, select
 from galaxydit.files import write_json
+from galaxydit.pipelines.conditions import package_versions
 from galaxydit.pipelines.disturbance import PLAIN, disturbance
 from galaxydit.pipelines.generate import GeneratedVideo
 from galaxydit.pipelines.settings import GenerationSettings
@@ -141,7 +141,7 @@ def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: Dif
         "pipeline": type(pipe).__name__,
         "device": str(pipe.device),
         "settings": asdict(result.settings),
-        "versions": {name: version(name) for name in ("galaxydit", "torch", "diffusers", "transformers")},
+        "versions": package_versions(),
         "variants": [
             {
                 "name": name,

@@ -12,6 +12,7 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import nn
 
+from galaxydit import __version__
 from galaxydit.adapters import adapter_states
 from galaxydit.pipelines.runs.unit import hash_of
 from galaxydit.pipelines.settings import GenerationSettings
@@ -19,12 +20,12 @@ from galaxydit.profiles.fingerprint import is_readable, loaded, plain_config
 from galaxydit.runtime.recognition import transformers_of
 
 SAMPLED = 1024  # values of each tensor
-PACKAGES = ("galaxydit", "diffusers", "torch", "transformers", "scipy", "numpy", "av")
+PACKAGES = ("diffusers", "torch", "transformers", "scipy", "numpy", "av")
 
 
 def package_versions() -> dict[str, str]:
-    """Installed versions of the packages that results depend on, by name."""
-    return {name: version(name) for name in PACKAGES}
+    """Versions of the packages that results depend on, by name; the plugin itself may run from its source tree."""
+    return {"galaxydit": __version__} | {name: version(name) for name in PACKAGES}
 
 
 def device_name(pipe: DiffusionPipeline) -> str:

@@ -37,9 +37,9 @@ class EdgeHook(PluginHook):
     @around_the_model
     def _timed(self, *args: Any, **kwargs: Any) -> Any:
         session = self.choose().session
-        device = session.source.device
-        reads = self.encodes_text and session.readings is None
-        before = read(device, id(session)) if reads else None
+        # Finding the device walks all modules, and a VAE decodes a long video in many calls.
+        device = session.source.device if self.encodes_text and session.readings is None else None
+        before = None if device is None else read(device, id(session))
         start = time.perf_counter()
         output = self.fn_ref.original_forward(*args, **kwargs)
         parts = (output,) if isinstance(output, Tensor) else getattr(output, "values", lambda: output)()
@@ -49,7 +49,7 @@ class EdgeHook(PluginHook):
                 break
         if self.encodes_text:
             session.text_seconds += time.perf_counter() - start
-            session.text_joules += difference(before, read(device, id(session)) if reads else None) or 0.0
+            session.text_joules += difference(before, None if device is None else read(device, id(session))) or 0.0
         else:
             session.decoded()
         return output

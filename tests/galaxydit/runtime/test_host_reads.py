@@ -76,3 +76,26 @@ def test_a_loop_that_is_not_the_pipelines_waits_once_in_a_step(
 def test_a_host_copy_keeps_what_the_tensor_held() -> None:
     tensor = torch.tensor([1.0, 2.0])
     assert HostCopy(tensor).tensor().tolist() == [1.0, 2.0]
+
+
+def test_decoding_in_many_parts_does_not_ask_for_the_device(
+    tiny_wan_pipeline: WanPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding the device walks all modules of the pipeline, and Wan's VAE decodes each latent frame in one call."""
+    asked, of_pipe = [0], WanPipeline._execution_device
+
+    def count(pipe: WanPipeline) -> torch.device:
+        asked[0] += 1
+        return of_pipe.fget(pipe)
+
+    monkeypatch.setattr(WanPipeline, "_execution_device", property(count))
+
+    def asked_by(frames: int) -> int:
+        asked[0] = 0
+        run(tiny_wan_pipeline, num_inference_steps=10, num_frames=frames, output_type="np")
+        return asked[0]
+
+    plain = asked_by(17)
+    with galaxydit.accelerate(tiny_wan_pipeline, speedup=2.0):
+        asked_by(17)
+        assert asked_by(17) <= plain + 2  # for the prompt and the negative prompt
