@@ -156,10 +156,7 @@ def _ltx2(shape: Architecture, video: int, frames: int) -> Blocks:
 
 
 BLOCKS: dict[str, Callable[[Architecture, int, int], Blocks]] = {
-    "wan": _with_cross_attention,
-    "ltx": _with_cross_attention,
-    "cosmos": _with_cross_attention,
-    "kandinsky": _with_cross_attention,
+    **dict.fromkeys(("wan", "ltx", "cosmos", "kandinsky"), _with_cross_attention),
     "cogvideox": _joint,
     "hunyuan": _hunyuan,
     "mochi": _mochi,

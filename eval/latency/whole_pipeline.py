@@ -31,14 +31,7 @@ from galaxydit.pipelines.wan_tiny.tools.build import build_scheduler, build_toke
 
 logger = logging.getLogger(__name__)
 PROMPT = "a red ball moves left over a plain background"
-TEXT_ENCODER = {
-    "vocab_size": 256384,
-    "d_model": 4096,
-    "d_kv": 64,
-    "d_ff": 10240,
-    "num_layers": 24,
-    "num_heads": 64,
-}
+TEXT_ENCODER = {"vocab_size": 256384, "d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 24, "num_heads": 64}
 """The shape of Wan2.1's text encoder, UMT5-XXL."""
 AUTOENCODER: dict[str, Any] = {}
 """Wan2.1's autoencoder has the shape that diffusers' class has by default."""

@@ -18,50 +18,27 @@ FULL_INFO = "VBench_full_info.json"
 CLIP_URL = "https://openaipublic.azureedge.net/clip/models"
 CLIP_B32_SHA256 = "40d365715913c9da98579312b702a82c18be219cc2a73407c4526f58eba950af"  # OpenAI has it in the URL
 CLIP_L14_SHA256 = "b8cca3fd41ae0c99ba7e8951adf17d267cdb84cd88be6f7c2e0eca1737a03836"
-HUB = "https://huggingface.co"
+HUB, GITHUB = "https://huggingface.co", "https://github.com"
 RAFT_ZIP = "https://dl.dropboxusercontent.com/s/4j4z58wuv8o0mfz/models.zip"
-DINO_GIT = "https://github.com/facebookresearch/dino"
+AESTHETIC_URL = f"{GITHUB}/LAION-AI/aesthetic-predictor/raw/main/sa_0_4_vit_l_14_linear.pth"
+DINO_GIT = f"{GITHUB}/facebookresearch/dino"
+DINO_URL = "https://dl.fbaipublicfiles.com/dino/dino_vitbase16_pretrain/dino_vitbase16_pretrain.pth"
+DINO_PLACE, DINO_ZIP = "dino_model/facebookresearch_dino_main", f"{DINO_GIT}/archive/refs/heads/main.zip"
+MUSIQ_URL = f"{GITHUB}/chaofengc/IQA-PyTorch/releases/download/v0.1-weights/musiq_spaq_ckpt-358bb6af.pth"
+GRIT_URL = "https://datarelease.blob.core.windows.net/grit/models/grit_b_densecap_objectdet.pth"
+TAG2TEXT_URL = f"{HUB}/spaces/xinyu1205/recognize-anything/resolve/main/tag2text_swin_14m.pth"
+USED = f"{HUB}/OpenGVLab/VBench_Used_Models/resolve/main"
+APACHE, BSD, NONCOMMERCIAL = "Apache-2.0", "BSD-3-Clause", "Apache-2.0; code in pyiqa: PolyForm Noncommercial"
 CLIP_B32 = Weights("clip_model", f"{CLIP_URL}/{CLIP_B32_SHA256}/ViT-B-32.pt", "MIT", sha256=CLIP_B32_SHA256)
 CLIP_L14 = Weights("clip_model", f"{CLIP_URL}/{CLIP_L14_SHA256}/ViT-L-14.pt", "MIT", sha256=CLIP_L14_SHA256)
-AESTHETIC_HEAD = Weights(
-    "aesthetic_model/emb_reader",
-    "https://github.com/LAION-AI/aesthetic-predictor/raw/main/sa_0_4_vit_l_14_linear.pth",
-    "MIT",
-)
-DINO_CODE = Weights(
-    "dino_model/facebookresearch_dino_main",
-    DINO_GIT,
-    "Apache-2.0",
-    name="hubconf.py",
-    archive=f"{DINO_GIT}/archive/refs/heads/main.zip",
-    member="*",
-)
-DINO = Weights(
-    "dino_model",
-    "https://dl.fbaipublicfiles.com/dino/dino_vitbase16_pretrain/dino_vitbase16_pretrain.pth",
-    "Apache-2.0",
-)
-MUSIQ = Weights(
-    "pyiqa_model",
-    "https://github.com/chaofengc/IQA-PyTorch/releases/download/v0.1-weights/musiq_spaq_ckpt-358bb6af.pth",
-    "Apache-2.0; code in pyiqa: PolyForm Noncommercial",
-    sha256="358bb6af",
-)
+AESTHETIC_HEAD = Weights("aesthetic_model/emb_reader", AESTHETIC_URL, "MIT")
+DINO_CODE = Weights(DINO_PLACE, DINO_GIT, APACHE, "hubconf.py", archive=DINO_ZIP, member="*")
+DINO = Weights("dino_model", DINO_URL, APACHE)
+MUSIQ = Weights("pyiqa_model", MUSIQ_URL, NONCOMMERCIAL, sha256="358bb6af")
 AMT = Weights("amt_model", f"{HUB}/lalala125/AMT/resolve/main/amt-s.pth", "CC BY-NC 4.0")
-RAFT = Weights(
-    "raft_model/models",
-    RAFT_ZIP,
-    "BSD-3-Clause",
-    name="raft-things.pth",
-    archive=RAFT_ZIP,
-    member="models/raft-things.pth",
-)
-GRIT_URL = "https://datarelease.blob.core.windows.net/grit/models/grit_b_densecap_objectdet.pth"
+RAFT = Weights("raft_model/models", RAFT_ZIP, BSD, "raft-things.pth", archive=RAFT_ZIP, member="models/raft-things.pth")
 GRIT = Weights("grit_model", GRIT_URL, "MIT")
-TAG2TEXT = Weights(
-    "caption_model", f"{HUB}/spaces/xinyu1205/recognize-anything/resolve/main/tag2text_swin_14m.pth", "Apache-2.0"
-)
-USED = f"{HUB}/OpenGVLab/VBench_Used_Models/resolve/main"
+TAG2TEXT = Weights("caption_model", TAG2TEXT_URL, APACHE)
 UMT = Weights("umt_model", f"{USED}/l16_ptk710_ftk710_ftk400_f16_res224.pth", "MIT")
 VICLIP = (
     Weights("ViCLIP", f"{USED}/ViClip-InternVid-10M-FLT.pth", "Apache-2.0"),
