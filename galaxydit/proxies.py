@@ -81,40 +81,33 @@ FIRST_BLOCK_CACHE = f"First Block Cache (ParaAttention); {DICACHE}"
 OWN = "this project"  # GalaxyDiT, arXiv 2512.03451, reads the first block, but its candidate list is not public
 
 
-def _same(tensor: Tensor) -> Tensor:
+def _same(tensor: Tensor, *_: Any) -> Tensor:
     return tensor.clone()
 
 
+def _second(_: Tensor, tensor: Tensor) -> Tensor:
+    return tensor.clone()
+
+
+def _has_time(family: Family) -> bool:
+    return family.time_embedding is not None
+
+
+_BEFORE_CROSS, _SELF, _CROSS, _FEED = "cross_attention_norm", "self_attention", "cross_attention", "feed_forward"
 _TENSORS = (
-    Proxy(
-        "time_embedding",
-        Place.BLOCK_INPUT,
-        0.0,
-        TEACACHE,
-        lambda hidden, time_embedding: time_embedding.clone(),
-        offered=lambda family: family.time_embedding is not None,
-        differs_by_sample=False,
-    ),
-    Proxy("noisy_latent", Place.LATENT, 0.0, EASYCACHE, lambda latent, sigma: latent.clone()),
+    Proxy("time_embedding", Place.BLOCK_INPUT, 0.0, TEACACHE, _second, offered=_has_time, differs_by_sample=False),
+    Proxy("noisy_latent", Place.LATENT, 0.0, EASYCACHE, _same),
     Proxy("filtered_latent", Place.LATENT, 0.0, SEACACHE, filter_latent, offered=lambda family: family.plain_latent),
-    Proxy("block_input", Place.BLOCK_INPUT, 0.0, TEACACHE, lambda hidden, time_embedding: hidden.clone()),
-    Proxy("modulated_input", Place.PART_INPUT, 0.0, TEACACHE, _same, part="self_attention"),
-    Proxy("self_attention", Place.PART_OUTPUT, 0.4, OWN, _same, part="self_attention"),
-    Proxy("after_self_attention", Place.PART_INPUT, 0.4, OWN, _same, part="cross_attention_norm"),
-    Proxy(
-        "gated_self_attention",
-        Place.PART_INPUT,
-        0.4,
-        OWN,
-        lambda hidden, block_input: hidden - block_input,
-        part="cross_attention_norm",
-        needs_block_input=True,
-    ),
-    Proxy("cross_attention", Place.PART_OUTPUT, 0.6, OWN, _same, part="cross_attention"),
-    Proxy("modulated_feed_forward_input", Place.PART_INPUT, 0.6, OWN, _same, part="feed_forward"),
-    Proxy("feed_forward", Place.PART_OUTPUT, 1.0, OWN, _same, part="feed_forward"),
-    Proxy("block_residual", Place.BLOCK_OUTPUT, 1.0, FIRST_BLOCK_CACHE, lambda hidden, output: output - hidden),
-    Proxy("block_output", Place.BLOCK_OUTPUT, 1.0, DICACHE, lambda hidden, output: output.clone()),
+    Proxy("block_input", Place.BLOCK_INPUT, 0.0, TEACACHE, _same),
+    Proxy("modulated_input", Place.PART_INPUT, 0.0, TEACACHE, _same, _SELF),
+    Proxy("self_attention", Place.PART_OUTPUT, 0.4, OWN, _same, _SELF),
+    Proxy("after_self_attention", Place.PART_INPUT, 0.4, OWN, _same, _BEFORE_CROSS),
+    Proxy("gated_self_attention", Place.PART_INPUT, 0.4, OWN, torch.sub, _BEFORE_CROSS, needs_block_input=True),
+    Proxy("cross_attention", Place.PART_OUTPUT, 0.6, OWN, _same, _CROSS),
+    Proxy("modulated_feed_forward_input", Place.PART_INPUT, 0.6, OWN, _same, _FEED),
+    Proxy("feed_forward", Place.PART_OUTPUT, 1.0, OWN, _same, _FEED),
+    Proxy("block_residual", Place.BLOCK_OUTPUT, 1.0, FIRST_BLOCK_CACHE, torch.rsub),  # output - input
+    Proxy("block_output", Place.BLOCK_OUTPUT, 1.0, DICACHE, _second),
 )
 DISTANCES = ("l1", "l2", "cosine")
 PROXIES: dict[str, Proxy] = {
