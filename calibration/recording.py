@@ -78,13 +78,8 @@ class Recording:
         reach = gap + (gap_before if order else 0)
         for step in range(reach, self.steps):
             if self.guided_norms[step] > 0 and not step - reach < self.switch <= step:
-                newest, older = self.sigmas[step - gap], self.sigmas[step - reach]
-                ahead = slope_ahead(self.sigmas[step], newest, older) if order else 0.0
-                coefficients = np.zeros(self.steps)
-                coefficients[step - gap] += 1 + ahead
-                coefficients[step - reach] -= ahead
-                coefficients[step] -= 1
-                differences = as_differences(coefficients)
+                older = step - reach if order else None
+                differences = as_differences(error_coefficients(self.sigmas, step, step - gap, older))
                 mean_square = max(0.0, float(differences @ self.products @ differences))
                 errors[step] = math.sqrt(mean_square) / self.guided_norms[step]
         return errors
@@ -144,6 +139,17 @@ def median_change(recordings: Sequence[Recording]) -> float:
     products = np.mean([recording.products for recording in recordings], axis=0)
     norms = np.mean([recording.guided_norms for recording in recordings], axis=0)
     return float(np.median(np.sqrt(np.diagonal(products)) / norms[1:]))
+
+
+def error_coefficients(sigmas: Sequence[float], step: int, newest: int, older: int | None) -> Array:
+    """c, `(steps,)`: the error of predicting y[step] from these full steps, or by y[newest] alone, is sum c[i] y[i]."""
+    coefficients = np.zeros(len(sigmas))
+    coefficients[newest], coefficients[step] = 1.0, -1.0
+    if older is not None:
+        ahead = slope_ahead(sigmas[step], sigmas[newest], sigmas[older])
+        coefficients[newest] += ahead
+        coefficients[older] -= ahead
+    return coefficients
 
 
 def as_differences(coefficients: Array) -> Array:

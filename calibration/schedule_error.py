@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from galaxydit.calibration.recording import Array, Recording, as_differences
-from galaxydit.extrapolation import CORRECTED, missed, slope_ahead
+from galaxydit.calibration.recording import Array, Recording, as_differences, error_coefficients
+from galaxydit.extrapolation import CORRECTED, missed
 from galaxydit.profiles.evidence import ErrorPropagation
 
 HALF_COHERENT = 0.05  # rms error of the final latent, in units of the initial noise, at which coherence is 1/2
@@ -59,12 +59,7 @@ class ScheduleError:
             weights[following] = -response[following] * share * missed(sigmas, response, newest, following)
         error = np.zeros(len(sigmas))
         for step, weight in weights.items():
-            ahead = 0.0
-            if order and older is not None:
-                ahead = slope_ahead(sigmas[step], sigmas[newest], sigmas[older])
-                error[older] -= weight * ahead
-            error[newest] += weight * (1 + ahead)
-            error[step] -= weight
+            error += weight * error_coefficients(sigmas, step, newest, older if order else None)
         return as_differences(error)
 
     def final_error(
