@@ -157,7 +157,8 @@ class Generation:
             self.breaks.add(step)
         if len(self.breaks) > MOST_BREAKS:
             self.cannot_reuse, is_late = self.cannot_reuse or BROKEN, False
-        speed, stride = (max((getattr(one, name) for one in self.trajectories), default=0.0) for name in SPEEDS)
+        beside = [one for one in self.trajectories if step - 1 <= one.step <= step]
+        speed, stride = (max((getattr(one, name) for one in beside), default=0.0) for name in SPEEDS)
         begun = Trajectory(speed=speed, stride=stride)
         if self.trajectories:
             latest = self.trajectories[-1]

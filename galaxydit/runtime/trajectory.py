@@ -126,6 +126,7 @@ class Trajectory:
         the constants beside it limit its distance."""
         moved, size, share, norm = measured
         moved, size, distance = moved**0.5, size**0.5, math.dist(move.before, move.after)
+        furthest = max(distance, self.stride)
         if noise is not Noise.NONE and noise is not Noise.UNKNOWN and self.cleans:
             half, visible = (move.after[0] - self.unheld) / 2 * norm, CERTAIN * move.after[1]
             self.is_certain = share * norm >= max(half, visible)
@@ -137,10 +138,10 @@ class Trajectory:
         fastest = max((1 + move.is_corrected) * FURTHER * self.speed, FASTEST * size if is_any else size)
         if noise is Noise.UNKNOWN:  # drawn noise moves a latent farther than denoising does
             fastest = min(fastest, NOISELESS * size)
-        reach = fastest * max(distance, self.stride)
+        reach = fastest * furthest
         if not moved <= (max(reach, size / 2) if move.is_first and noise is not Noise.UNKNOWN else reach):
             return False
-        self.speed = max(self.speed, moved / distance if distance > 1e-6 else 0.0)
+        self.speed = max(self.speed, moved / furthest if furthest > 1e-6 else 0.0)
         self.stride, self.is_certain = distance, True
         return True
 
