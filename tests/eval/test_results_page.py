@@ -53,7 +53,7 @@ NO_RESULTS = (
     "ends its workers within 30 s",
     "with 10 % caption dropout",
     "an interval from -0.5 dB or above",
-    "within 3 %, else bisection",
+    "within 3 %, else found by bisection",
     '"threshold=0.08 (1.62x)"',
     "if 40 % of the settings stay",
     "from 10 s on none is added",
