@@ -16,7 +16,8 @@ from galaxydit.pipelines.model_names import EMBEDDED
 WITH_CAPTIONS = "wan-tiny"  # the model whose unseen captions can be drawn
 MOST_CAPTIONS = 10_000
 SHOWN_WORDS = 10
-Prompts = Annotated[str, typer.Option(help="A file, one prompt a line; for wan-tiny also a number of unseen captions.")]
+HELP = "A file, one prompt a line, or a number: of the 10 built-in prompts, for wan-tiny of unseen captions."
+Prompts = Annotated[str, typer.Option(help=HELP)]
 
 
 def calibration_prompts(given: Path | None, model: str, option: str) -> tuple[str, ...]:
@@ -31,14 +32,17 @@ def calibration_prompts(given: Path | None, model: str, option: str) -> tuple[st
 
 
 def read_or_draw_prompts(given: str, model: str, reserved: tuple[str, ...]) -> tuple[str, ...]:
-    """The prompts of a file or, for the embedded model, a number of unseen captions, none of them `reserved`."""
-    if model != WITH_CAPTIONS or not given.isdecimal():
+    """The prompts of a file, or a number of built-in ones: of the embedded model unseen captions, none `reserved`."""
+    if not given.isdecimal():
         return _read(Path(given), "--prompts", model)
-    if not 0 < int(given) <= MOST_CAPTIONS:
-        expected = f"a text file, or a number from 1 to {MOST_CAPTIONS}"
-        raise refusal("--prompts", int(given), expected, "pass for example 32")
+    from galaxydit.eval.validate.validation_job import validation_prompts
     from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
+    most = MOST_CAPTIONS if model == WITH_CAPTIONS else len(validation_prompts())
+    if not 0 < int(given) <= most:
+        raise refusal("--prompts", int(given), f"a text file, or a number from 1 to {most}", "pass for example 8")
+    if model != WITH_CAPTIONS:
+        return validation_prompts()[: int(given)]
     return tuple(draw_prompts(int(given), seed=0, apart_from=reserved))
 
 

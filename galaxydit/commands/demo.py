@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from galaxydit.commands.captions import WITH_CAPTIONS, warn_of_unknown_words
+from galaxydit.commands.captions import WITH_CAPTIONS, read_or_draw_prompts, warn_of_unknown_words
 from galaxydit.commands.checks import check_output_folder, check_prompt_inputs
 from galaxydit.commands.console import amounts, say, show, show_json
 from galaxydit.commands.options import AsJson, InputFiles, RequestOptions, Seed, Sizes, WanTinyByDefault
@@ -68,9 +68,7 @@ def demo(
 def _prompts(model: str, count: int, seed: int) -> list[str]:
     """Built-in prompts; for the embedded model unseen captions, a single one over a plain background."""
     if model != WITH_CAPTIONS:
-        from galaxydit.eval.validate.validation_job import validation_prompts
-
-        return list(validation_prompts()[:count])
+        return list(read_or_draw_prompts(str(count), model, ()))
     from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
     drawn = draw_prompts(max(count, 20), seed)

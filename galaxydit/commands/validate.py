@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from galaxydit.commands import options
-from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts, read_or_draw_prompts
+from galaxydit.commands.captions import WITH_CAPTIONS, Prompts, calibration_prompts, read_or_draw_prompts
 from galaxydit.commands.checks import check_output_folder, check_prompt_inputs
 from galaxydit.commands.console import between_commas, say, show, show_json
 from galaxydit.commands.jobs import job_keys, make_videos, show_plan
@@ -16,9 +16,7 @@ def validate(
     *,
     source: options.ModelOptions,
     out: Annotated[Path, typer.Option(help="Folder of videos and page.")],
-    prompts: Annotated[
-        str, typer.Option(help="A file, one prompt a line, or how many of the 10 built-in prompts.")
-    ] = "10",
+    prompts: Prompts = "10",
     runs: Annotated[str, typer.Option(help="Runs beside the plain one, with commas; by default all.")] = "",
     inputs: options.InputFiles,
     sizes: options.Sizes,
@@ -35,7 +33,9 @@ def validate(
     from galaxydit.eval.validate.validation_job import RUNS, validation_job
 
     check_output_folder(out)
-    texts = inputs.added_to(_prompts(prompts, source.model))
+    is_tiny = source.model == WITH_CAPTIONS
+    reserved = calibration_prompts(None, source.model, "--calibration") if is_tiny else ()
+    texts = inputs.added_to(read_or_draw_prompts(prompts, source.model, reserved))
     check_prompt_inputs(texts)
     names = tuple(between_commas(runs) or RUNS)
     job = validation_job(job_keys(source, sizes) | {"seed": seed}, texts, names)
@@ -65,17 +65,3 @@ def validate(
     if outcome.failed:
         say(f"{outcome.failed} videos failed; the same command makes them again", "yellow")
         raise typer.Exit(1)
-
-
-def _prompts(given: str, model: str) -> tuple[str, ...]:
-    from galaxydit.eval.validate.validation_job import validation_prompts
-
-    if model == WITH_CAPTIONS:
-        return read_or_draw_prompts(given, model, calibration_prompts(None, model, "--calibration"))
-    built_in = validation_prompts()
-    if not given.isdecimal():
-        return read_or_draw_prompts(given, model, ())
-    if not 1 <= int(given) <= len(built_in):
-        reason = f"is {given}, allowed are a file, or 1 to {len(built_in)} of the built-in prompts"
-        raise typer.BadParameter(reason, param_hint="--prompts")
-    return built_in[: int(given)]

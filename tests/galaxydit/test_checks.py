@@ -1,11 +1,13 @@
-"""Names of outputs are tried before the work."""
+"""Names of outputs and numbers of prompts are tried before the work."""
 
 from pathlib import Path
 
 import pytest
 
+from galaxydit.commands.captions import read_or_draw_prompts
 from galaxydit.commands.checks import check_output_file, check_output_folder
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.validate.validation_job import validation_prompts
 from galaxydit.files import replacing
 
 LONGEST = "\u732b" * 83 + "xx"  # 251 bytes
@@ -42,3 +44,11 @@ def test_a_file_whose_folder_cannot_be_written_is_refused(tmp_path: Path, monkey
     monkeypatch.setattr("os.mkdir", refuse)  # root may write anywhere
     with pytest.raises(GalaxyDiTError, match="Permission denied"):
         check_output_file(tmp_path / "a.mp4", ".mp4")
+
+
+def test_a_number_of_prompts_takes_the_built_in_ones_except_for_wan_tiny() -> None:
+    assert read_or_draw_prompts("3", "org/model", ()) == validation_prompts()[:3]
+    assert not set(read_or_draw_prompts("3", "wan-tiny", ())) & set(validation_prompts())
+    for given in ("0", "11"):
+        with pytest.raises(GalaxyDiTError, match="a number from 1 to 10"):
+            read_or_draw_prompts(given, "org/model", ())
