@@ -1,0 +1,27 @@
+"""How far a step may move a latent that is not taken for another trajectory."""
+
+import pytest
+import torch
+
+from galaxydit import FixedSteps, GalaxyDiTConfig
+from galaxydit.runtime.energy_window import EnergyWindow
+from galaxydit.runtime.generation import Generation
+from galaxydit.runtime.step import Noise
+from galaxydit.runtime.trajectory import Move, Trajectory
+
+
+@pytest.mark.parametrize(("is_corrected", "continues"), [(False, False), (True, True)])
+def test_a_step_after_a_correction_may_move_twice_as_far(is_corrected: bool, continues: bool) -> None:
+    trajectory = Trajectory(speed=1.0, stride=0.1)
+    move = Move(5, (0.5, 0.5), (0.6, 0.4), False, False, is_corrected)
+    moved = 3.0 * 0.1 * 2**0.5  # three times as far as the fastest step so far
+    assert trajectory.continues((moved**2, 0.01, 0.0, 0.0), move, Noise.NONE) is continues
+
+
+def test_a_new_trajectory_is_as_fast_as_those_beside_it_and_not_as_one_that_is_steps_ahead() -> None:
+    config, energy = GalaxyDiTConfig(FixedSteps((0, 4))), EnergyWindow(torch.device("cpu"))
+    generation = Generation(config, 0, 12, None, None, 0.0, names_branches=True, energy=energy)
+    beside, ahead = Trajectory(step=0, speed=1.0, stride=0.1), Trajectory(step=11, speed=9.0, stride=0.9)
+    generation.trajectories += [beside, ahead]
+    begun, _ = generation.begin(1)
+    assert (begun.speed, begun.stride) == (1.0, 0.1)
