@@ -12,11 +12,7 @@ from galaxydit.energy import Energy, Reading, difference, note_between, read
 
 def by_rank(group: Any | None, joules: float | None, device: torch.device) -> dict[str, float] | None:
     """Joules by rank ("rank 0") of a process group, or, without a group, by the name of `device` ("cuda:0"); None if
-    those of any rank are unknown.
-
-    `joules` are those of this process, on `device`; None or nan if unknown. Each rank of the group has to call this
-    function.
-    """
+    those of any rank are unknown. `joules` are those of this process; None or nan if unknown. Each rank has to call."""
     joules = math.nan if joules is None else joules
     if group is None:
         return None if math.isnan(joules) else {str(device): joules}

@@ -17,7 +17,6 @@ from galaxydit.runtime.identity import CallIdentity
 from galaxydit.runtime.step import Noise
 from galaxydit.runtime.trajectory import DISTINCT, Trajectory
 
-SPEEDS = ("speed", "stride")
 NEW_TRAJECTORY = (
     "the latent of a step does not continue that of the step before (another window or another loop began, or the "
     "latent was rolled, replaced or resized), so nothing before it is reused"
@@ -157,8 +156,8 @@ class Generation:
             self.breaks.add(step)
         if len(self.breaks) > MOST_BREAKS:
             self.cannot_reuse, is_late = self.cannot_reuse or BROKEN, False
-        beside = [one for one in self.trajectories if step - 1 <= one.step <= step]
-        speed, stride = (max((getattr(one, name) for one in beside), default=0.0) for name in SPEEDS)
+        speeds = [(0.0, 0.0), *((one.speed, one.stride) for one in self.trajectories if step - 1 <= one.step <= step)]
+        speed, stride = map(max, zip(*speeds, strict=True))
         begun = Trajectory(speed=speed, stride=stride)
         if self.trajectories:
             latest = self.trajectories[-1]

@@ -113,11 +113,12 @@ class Session:
 
     def _open(self, call: CallIdentity) -> Generation:
         timesteps = getattr(call.scheduler, "timesteps", None)
+        beside = [one for one in self.generations if one.thread == threading.get_ident()]
+        strays = deque((stray for one in beside for stray in one.strays), maxlen=MOST_STRAYS)
         # A loop that another one interrupted in its first step, where both looked like windows of one generation.
         goes_on = timesteps is not None and any(
             one.timesteps is timesteps and one.first < call.info.step for one in self.generations
         )
-        strays = [stray for one in self.generations for stray in one.strays]
         owned = [(session, generation) for session in self.peers for generation in session.generations]
         for session, generation in owned:
             is_own = generation.thread == threading.get_ident()
@@ -143,14 +144,13 @@ class Session:
             is_checked=not self.source.is_running,
             sigmas=sigmas_of(scheduler, steps),
             timesteps_address=call.timesteps_address,
-            strays=deque(strays, maxlen=MOST_STRAYS),
+            strays=strays,
         )
         self.text_seconds = self.text_joules = 0.0
         self.generations.append(generation)
         self.current = generation
-        shape = tuple(call.latent.shape[1:])
         compare = self.differences or (lambda *_: ([], []))
-        notes, warned = compare(steps, generation.sigmas, self.source, shape)
+        notes, warned = compare(steps, generation.sigmas, self.source, tuple(call.latent.shape[1:]))
         if self.goal is not None:  # a PSNR was verified under the conditions of the profile alone
             generation.goal = replace(self.goal, verified=None) if notes or warned else self.goal
         for text in (*self.notes, *notes):
@@ -235,17 +235,14 @@ class Session:
 
     @one_at_a_time
     def leave_unknown(self, component: str, blocks: int, latent: torch.Tensor | None) -> None:
-        """Record a call that was computed because it was not understood, in this thread's latest generation; `latent`
-        if its step is unknown."""
+        """Record a call that was not understood in this thread's latest generation; `latent` if its step is unknown."""
         generation = self._latest(None)
         if generation is not None and not generation.finished:
             if latent is not None:
                 generation.strays.append(Trajectory(latent=KnownValue(latent, copies=True)))
             step, sigma = max(0, generation.step), generation.calls[-1].sigma if generation.calls else 1.0
-            reason = Reason.UNKNOWN_CALL
-            generation.calls.append(
-                CallRecord(step, sigma, component, "unknown", False, reason, None, None, float(blocks), blocks)
-            )
+            told = (component, "unknown", False, Reason.UNKNOWN_CALL, None, None, float(blocks), blocks)
+            generation.calls.append(CallRecord(step, sigma, *told))
 
     def decoded(self) -> None:
         """Store the end of decoding; called after each part that the VAE decodes, so the last part counts."""
