@@ -1,0 +1,79 @@
+"""Seconds, joules and peak memory of each stage of a calibration of Wan2.1 with random weights of its true shapes.
+
+`python -m galaxydit.eval.latency.calibration_cost --out eval/results/gpu/calibration.json` calibrates the 1.3B by
+default; `--model 14B --size 720p --steps 20 --budget 0.1` measures the first stages of the 14B.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from galaxydit.calibration.budget import read_budget
+from galaxydit.calibration.calibration import calibrate
+from galaxydit.device_queue import synchronize
+from galaxydit.energy import difference, read
+from galaxydit.eval.latency.device_clock import product_name
+from galaxydit.eval.latency.latency_settings import parse_size
+from galaxydit.eval.latency.whole_pipeline import SETTINGS, build_pipeline
+from galaxydit.files import write_json
+
+
+class Stages:
+    """Notes what passed since the note before, and writes all notes."""
+
+    def __init__(self, device: torch.device, out: Path, head: dict[str, Any]) -> None:
+        self.device, self.out, self.head = device, out, head
+        self.noted: list[dict[str, Any]] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        self.start, self.energy = time.perf_counter(), read(self.device, self)
+
+    def note(self, what: str) -> None:
+        synchronize(self.device)
+        seconds, joules = time.perf_counter() - self.start, difference(self.energy, read(self.device, self))
+        peak = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None
+        self.noted.append({"what": what, "seconds": seconds, "joules": joules, "peak_bytes": peak})
+        write_json(self.out, self.head | {"stages": self.noted})
+        self._begin()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=SETTINGS, default="1.3B")
+    parser.add_argument("--size", default="480p", help="480p, 720p or WIDTHxHEIGHTxFRAMES")
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--budget", default="", help="as of `galaxydit calibrate`")
+    parser.add_argument("--out", type=Path, required=True, help="the JSON to write, after each stage")
+    given = parser.parse_args(arguments)
+    size, device = parse_size(given.size), torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    settings = replace(
+        SETTINGS[given.model], height=size.height, width=size.width, num_frames=size.frames, steps=given.steps
+    )
+    torch.manual_seed(0)
+    pipe = build_pipeline(given.model, device)
+    pipe.set_progress_bar_config(disable=True)
+    head = {"model": given.model, "device": product_name(device), "steps": given.steps}
+    stages = Stages(device, given.out, head)
+    with tempfile.TemporaryDirectory() as folder:
+        calibrate(
+            pipe,
+            resume_dir=Path(folder),
+            budget=read_budget(given.budget),
+            settings=settings,
+            say=stages.note,
+            progress=lambda stage, done, total: stages.note(f"{stage} {done}/{total}"),
+        )
+    stages.note("end")
+
+
+if __name__ == "__main__":
+    main()
