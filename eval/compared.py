@@ -152,7 +152,7 @@ class Compared:
             for run in self.used
         ]
         rows = [row for run in self.used for row in run.data["rows"] if row["method"] == "repeated plain run"]
-        alone = f" Two plain runs that round differently have {rows[0]['psnr_mean']:.1f} dB." if rows else ""
+        alone = f" Rounding alone leaves {rows[0]['psnr_mean']:.1f} dB between two plain runs." if rows else ""
         captions, steps = f"{len(self.captions)} captions", f"{conditions['settings']['steps']} steps"
         return f"{captions}, {steps}, {', '.join(where)}; data (captions): {', '.join(data)}.{alone}"
 

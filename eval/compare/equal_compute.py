@@ -128,7 +128,8 @@ def at_speedup(rows: Sequence[ScoredSetting], speedup: float) -> AtSpeedup:
     A setting with this measured speedup is used as it is. Settings off the Pareto front of speedup and PSNR are
     ignored, except one that has this speedup as its parameter, because users who request the speedup get it. If all
     slower settings are ignored, the slowest of the front is used as it is: it is faster and better. Settings that left
-    a video unchanged are ignored unless all did, because their PSNR of 120 dB stands for infinity.
+    a video unchanged are ignored unless all did, because their PSNR of 120 dB stands for infinity. Without a slower or
+    without a faster setting, the result has no scores.
     """
     changing = [row for row in rows if max(row.psnr_of_prompt) < HIGHEST_PSNR] or rows
     best = pareto_front(changing, attrgetter("compute_speedup", "psnr_mean"))

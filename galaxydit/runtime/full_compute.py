@@ -51,7 +51,8 @@ def _why_unknown(call: Call, reuse: object, mix: Mix | None) -> str:
 
 
 def confirm_continuity(session: Session, call: Call) -> None:
-    """Read postponed comparisons of latents before the first reuse; if one fails, compute and compare all steps."""
+    """Read postponed comparisons of latents before the first reuse; if one fails, compute this call
+    and compare the latent of every later one."""
     generation = call.generation
     if generation.is_checked or generation.is_trusted or not call.is_reused:
         return

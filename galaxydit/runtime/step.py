@@ -135,7 +135,8 @@ def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
 
 
 class Noise(Enum):
-    """Whether a scheduler draws noise in every step; POSSIBLE if only `eta` or `s_churn` of its step says so."""
+    """Whether a scheduler draws noise in every step; POSSIBLE if only `eta` or `s_churn` of its step says so,
+    UNKNOWN without a scheduler."""
 
     NONE, POSSIBLE, DRAWN, UNKNOWN = range(4)
 
