@@ -98,7 +98,7 @@ def evaluate_batch(
 
 
 def clause_findings(frames: Frames, caption: str) -> list[Record]:
-    """For each clause of the caption its motion word ("" if still), and whether the clip shows its colour and motion, for JSON."""
+    """Each clause's motion word ("" if still), and whether the clip shows its colour and motion, for JSON."""
     return [
         {"motion": finding.clause.motion, "colour_found": finding.colour_found, "motion_found": finding.motion_found}
         for finding in caption_agreement(frames, caption).clauses
