@@ -27,7 +27,7 @@ from galaxydit.eval.compared import (
     read,
 )
 from galaxydit.eval.methods.registry import ABLATION, CONTROL
-from galaxydit.pipelines.table import Table, digits
+from galaxydit.pipelines.table import DASH, Table, digits
 
 PAGES = ("README.md", "eval/results/README.md", "eval/results/compare/tables.md")
 SECONDS, JOULES = ("denoise_seconds", "end_to_end_seconds"), ("denoise_joules", "energy_per_video_joules")
@@ -159,11 +159,34 @@ def studies_section(results: Path, page: Path) -> str:
     return Table(("difference", "at", "PSNR, dB", "captions, data"), rows, 4).markdown()
 
 
+def draws_section(results: Path, page: Path) -> str:
+    """Five default calibrations, after their first recordings and at their ends, and the shipped profile."""
+    psnrs: dict[str, dict[str, float]] = read(results / "calibration-draws" / "psnr.json")["psnr"]
+    pairs = {
+        "five calibrations - the profile before": ("draw", "shipped"),
+        "five calibrations - uncalibrated": ("draw", "general"),
+        "after their first recording - uncalibrated": ("first", "general"),
+        "the shipped profile - the profile before": ("anew", "shipped"),
+    }
+    rows = []
+    for name, (kind, other) in pairs.items():
+        cells = []
+        for speedup in ("15", "20", "25", "30"):
+            own = [found for key, found in psnrs.items() if re.fullmatch(rf"{kind}(-\d)?-{speedup}", key)]
+            base = psnrs[f"{other}-{speedup}"]
+            captions = [caption for caption in base if own and all(caption in found for found in own)]
+            differences = [fmean(found[caption] for found in own) - base[caption] for caption in captions]
+            cells.append(f"{lead(differences)}, {len(captions)}" if captions else DASH)
+        rows.append([name, *cells])
+    return Table(("difference, dB, captions", "1.5x", "2x", "2.5x", "3x"), rows).markdown()
+
+
 SECTIONS: dict[str, Callable[[Path, Path], str]] = {
     "first": first_section,
     "lead": lead_section,
     "comparison": comparison_section,
     "others": others_section,
+    "draws": draws_section,
     "drawn-noise": drawn_noise_section,
     "gpu": gpu_section,
     "studies": studies_section,
