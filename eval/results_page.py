@@ -21,13 +21,12 @@ from galaxydit.eval.compared import (
     SHORT,
     ResultsFile,
     comparisons,
-    kind_of,
     label,
     lead,
     read,
 )
-from galaxydit.eval.methods.registry import ABLATION, CONTROL
-from galaxydit.pipelines.table import DASH, Table, digits
+from galaxydit.eval.methods.registry import CONTROL
+from galaxydit.pipelines.table import DASH, Table, digits, number
 
 PAGES = ("README.md", "eval/results/README.md", "eval/results/compare/tables.md")
 SECONDS, JOULES = ("denoise_seconds", "end_to_end_seconds"), ("denoise_joules", "energy_per_video_joules")
@@ -54,14 +53,17 @@ def table(heading: str, speedups: Sequence[float], rows: Mapping[str, Callable[[
 def lead_section(results: Path, page: Path) -> str:
     """For the first screen: PSNR of the nearest methods, and the lead over the strongest and over no calibration."""
     best = comparisons(results)[0]
-    means = {label(name): partial(best.psnr, name) for name in best.methods if kind_of(name) != ABLATION}
+    nearest = [best.strongest(kind, SHORT) for kind in (CONTROL, PEER)]
+    means = {
+        label(name): lambda at, name=name: number(best.mean(name, at), ".1f") for name in (OURS, GENERAL, *nearest)
+    }
     leads: dict[str, Callable[[float], str]] = {
         "the strongest control": lambda at: best.difference(OURS, best.strongest(CONTROL, at), at),
         "the strongest peer": lambda at: best.difference(OURS, best.strongest(PEER, at), at),
         "no calibration": lambda at: best.difference(OURS, GENERAL, at),
     }
-    tables = table(MEANS, best.speedups, means), table(f"{label(OURS)} minus", best.speedups, leads)
-    return "\n\n".join((best.caption(page), *tables))
+    tables = table("mean, dB", best.speedups, means), table(f"{label(OURS)} minus", best.speedups, leads)
+    return "\n\n".join((f"{len(best.captions)} captions, {best.runs[0].data['conditions']['dtype']}:", *tables))
 
 
 def comparison_section(results: Path, page: Path) -> str:

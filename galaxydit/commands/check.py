@@ -25,11 +25,13 @@ def check(
     variant: Annotated[list[str] | None, typer.Option(help="A variant to check; by default those of the job.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check each variant of a run against gates: those of its job file, and those of --min and --max in their place.
-    Exits with 1 if a gate fails, its seconds were disturbed, or a video is missing. A gate is NAME=NUMBER. NAME is a
-    metric such as psnr, or denoise_speedup, end_to_end_speedup, denoise_seconds, end_to_end_seconds or
-    compute_fraction; worst_NAME takes the worst video, vbench_DIMENSION the points of a VBench dimension,
-    lost_DIMENSION the points lost against the baseline, where DIMENSION may also be total.
+    """Check each variant of a run against gates.
+
+    They are those of its job file, and those of --min and --max in their place. Exits with 1 if a gate fails, its
+    seconds were disturbed, or a video is missing. A gate is NAME=NUMBER. NAME is a metric such as psnr, or
+    denoise_speedup, end_to_end_speedup, denoise_seconds, end_to_end_seconds or compute_fraction; worst_NAME takes
+    the worst video, vbench_DIMENSION the points of a VBench dimension, lost_DIMENSION the points lost against the
+    baseline, where DIMENSION may also be total.
     """
     from galaxydit.eval.jobs.gates import Gates, check_names
     from galaxydit.eval.report.read_run import read_run

@@ -23,7 +23,8 @@ def draw(demo: Path, out: Path) -> None:
     shown = figure.add_axes((0.0, 0.0, frame.shape[1] / 1200, 1.0))
     shown.imshow(frame, interpolation="nearest", aspect="auto")
     shown.set_axis_off()
-    figures = (("seconds per video", "end_to_end_seconds", 1), ("kilojoules per video", "end_to_end_joules", 1e-3))
+    joules = "energy_per_video_joules"
+    figures = (("seconds per video", "end_to_end_seconds", 1), ("kilojoules per video", joules, 1e-3))
     for index, (title, field, scale) in enumerate(figures):
         axes = figure.add_axes((0.755, 0.47 - 0.34 * index, 0.19, 0.22))
         values = [row[field] * scale for row in measured["rows"]]
