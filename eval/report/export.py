@@ -35,14 +35,7 @@ def write_csv(run: Run, path: Path) -> Path:
     with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
-        writer.writerows(
-            # Text that begins like a formula gets an apostrophe (owasp.org/www-community/attacks/CSV_Injection).
-            {
-                key: f"'{each}" if isinstance(each, str) and each.startswith(FORMULA) else each
-                for key, each in row.items()
-            }
-            for row in _rows(run)
-        )
+        writer.writerows({name: _inert(value) for name, value in row.items()} for row in _rows(run))
     return path
 
 
@@ -71,3 +64,11 @@ def _rows(run: Run) -> Iterator[dict[str, Any]]:
         if record.shape is not None:
             row["frames"], row["height"], row["width"] = record.shape[:3]
         yield row
+
+
+def _inert(value: Any) -> Any:
+    """Text that begins like a formula gets an apostrophe, so that no spreadsheet evaluates it.
+
+    owasp.org/www-community/attacks/CSV_Injection
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
