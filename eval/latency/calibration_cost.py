@@ -4,11 +4,9 @@
 default; `--model 14B --size 720p --steps 20 --budget 0.1` measures the first stages of the 14B.
 """
 
-import argparse
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,7 @@ from galaxydit.calibration.calibration import calibrate
 from galaxydit.device_queue import synchronize
 from galaxydit.energy import difference, read
 from galaxydit.eval.latency.device_clock import product_name
-from galaxydit.eval.latency.latency_settings import parse_size
-from galaxydit.eval.latency.whole_pipeline import SETTINGS, build_pipeline
+from galaxydit.eval.latency.whole_pipeline import opened, options
 from galaxydit.files import write_json
 
 
@@ -47,19 +44,10 @@ class Stages:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=SETTINGS, default="1.3B")
-    parser.add_argument("--size", default="480p", help="480p, 720p or WIDTHxHEIGHTxFRAMES")
-    parser.add_argument("--steps", type=int, default=50)
+    parser = options(__doc__)
     parser.add_argument("--budget", default="", help="as of `galaxydit calibrate`")
-    parser.add_argument("--out", type=Path, required=True, help="the JSON to write, after each stage")
     given = parser.parse_args(arguments)
-    size, device = parse_size(given.size), torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    settings = replace(
-        SETTINGS[given.model], height=size.height, width=size.width, num_frames=size.frames, steps=given.steps
-    )
-    torch.manual_seed(0)
-    pipe = build_pipeline(given.model, device)
+    pipe, settings, device = opened(given)
     pipe.set_progress_bar_config(disable=True)
     head = {"model": given.model, "device": product_name(device), "steps": given.steps}
     stages = Stages(device, given.out, head)

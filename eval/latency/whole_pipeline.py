@@ -62,31 +62,41 @@ def measure(pipe: WanPipeline, settings: GenerationSettings, speedup: float | No
     return {"speedup": speedup, "peak_bytes": torch.cuda.max_memory_allocated() if on_gpu else None, **result}
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(description: str | None) -> argparse.ArgumentParser:
+    """A parser of the model, size, steps and file of a measurement."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=SETTINGS, default="1.3B")
     parser.add_argument("--size", default="480p", help="480p, 720p or WIDTHxHEIGHTxFRAMES")
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--speedups", type=float, nargs="+", default=[2.0, 3.0])
-    parser.add_argument("--compile", action="store_true", help="torch.compile the blocks")
-    parser.add_argument("--out", type=Path, required=True, help="the JSON to write, after each video")
-    given = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    size = parse_size(given.size)
+    parser.add_argument("--out", type=Path, required=True, help="the JSON to write, anew after each measurement")
+    return parser
+
+
+def opened(given: argparse.Namespace) -> tuple[WanPipeline, GenerationSettings, torch.device]:
+    """The pipeline that `options` name, its settings, and its device: a GPU, if there is one."""
+    size, device = parse_size(given.size), torch.device("cuda" if torch.cuda.is_available() else "cpu")
     settings = replace(
         SETTINGS[given.model], height=size.height, width=size.width, num_frames=size.frames, steps=given.steps
     )
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(0)
-    pipe = build_pipeline(given.model, device)
+    return build_pipeline(given.model, device), settings, device
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = options(__doc__)
+    parser.add_argument("--speedups", type=float, nargs="+", default=[2.0, 3.0])
+    parser.add_argument("--compile", action="store_true", help="torch.compile the blocks")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    pipe, settings, device = opened(given)
     if given.compile:
         compile_blocks(pipe)
     generate(pipe, PROMPT, replace(settings, steps=1), seed=0)  # warm-up of every component
+    run = {"model": given.model, "device": product_name(device), "compiled": given.compile}
     rows: list[dict[str, Any]] = []
     for speedup in (None, *given.speedups):
         rows.append(measure(pipe, settings, speedup))
         logger.info("%s", rows[-1])
-        run = {"model": given.model, "device": product_name(device), "compiled": given.compile}
         write_json(given.out, run | {"rows": rows})
 
 
