@@ -32,9 +32,9 @@ def without_texts(code: str) -> str:
     tree = ast.parse(code)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            node.body = [
-                each
-                for each in node.body
-                if not (isinstance(each, ast.Expr) and isinstance(getattr(each.value, "value", None), str))
-            ]
+            node.body = [each for each in node.body if not _is_text(each)]
     return ast.dump(tree)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
