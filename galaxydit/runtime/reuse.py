@@ -47,15 +47,11 @@ class OutputReuse:
 
     def has_history(self, call: Call) -> tuple[bool, ...]:
         """For each sample, whether its branch has a full step to reuse, the last of all branches decided jointly."""
-        if not call.trajectory.is_certain:
-            return tuple(False for _ in call.samples)
-        history, joint = call.state.history, call.scope != call.branch
-        found = []
-        for sample in call.samples:
-            own = history.get((call.branch, sample))
-            last = max((steps[-1].step for (_, one), steps in history.items() if one == sample), default=0)
-            found.append(own is not None and (not joint or own[-1].step == last))
-        return tuple(found)
+        joint = call.scope != call.branch
+        last = {key: steps[-1].step for key, steps in call.state.history.items() if joint or key[0] == call.branch}
+        newest = [max((at for (_, one), at in last.items() if one == sample), default=-1) for sample in call.samples]
+        own = [last.get((call.branch, sample)) for sample in call.samples]
+        return tuple(call.trajectory.is_certain and one == step for one, step in zip(own, newest, strict=True))
 
     @beside_the_model
     def predict(self, call: Call) -> Tensor:

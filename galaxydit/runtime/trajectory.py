@@ -67,6 +67,7 @@ class Trajectory:
     unheld: float = 0.0
     resized: int = 0  # number of calls with another batch size than the branch's last
     used: int = 0
+    was_held: bool = True  # whether the latest latent held the clean prediction
     is_certain: bool = True
 
     def awaits(self, call: CallIdentity) -> bool:
@@ -111,9 +112,8 @@ class Trajectory:
         return torch.cat([sums[:2], shares.amax(0, keepdim=True), largest])
 
     def move_to(self, call: CallIdentity, first: int) -> "Move":
-        is_guided_anew = self.step - self.steady_since < SOLVER or self.has_other_branches
-        is_corrected = self.corrected == self.step
-        return Move(call.info.step, self.weights, call.weights, is_guided_anew, self.step == first, is_corrected)
+        step, is_anew = self.step, self.step - self.steady_since < SOLVER or self.has_other_branches
+        return Move(call.info.step, self.weights, call.weights, is_anew, step == first, step == self.corrected)
 
     @property
     def has_other_branches(self) -> bool:
@@ -122,15 +122,17 @@ class Trajectory:
 
     def continues(self, measured: Sequence[float], move: "Move", noise: "Noise") -> bool:
         """Whether a latent with these distances (`measure`) comes next; if so, learn its speed. Under drawn noise it
-        must hold half of the last clean prediction, and is uncertain while noise hides this half; else `FURTHER` and
+        must hold half of the last clean prediction, and is uncertain until two steps show this half; else `FURTHER` and
         the constants beside it limit its distance."""
         moved, size, share, norm = measured
         moved, size, distance = moved**0.5, size**0.5, math.dist(move.before, move.after)
         furthest = max(distance, self.stride)
-        if noise is not Noise.NONE and noise is not Noise.UNKNOWN and self.cleans:
+        if noise in (Noise.POSSIBLE, Noise.DRAWN) and self.cleans:
             half, visible = (move.after[0] - self.unheld) / 2 * norm, CERTAIN * move.after[1]
-            self.is_certain = share * norm >= max(half, visible)
-            if self.is_certain or half <= visible:
+            is_held = share * norm >= max(half, visible)
+            # Once is not enough, because latents that are rolled in each step come back to earlier shifts.
+            self.is_certain, self.was_held = is_held and self.was_held, is_held
+            if is_held or half <= visible:
                 return True
         if noise is Noise.DRAWN:
             return not self.cleans
