@@ -16,7 +16,7 @@ function buildSummary() {
 
 function summaryRow(variant) {
   const name = make("th", { scope: "row" }, swatch(variant.index), variant.name);
-  if (variant.options) name.append(make("small", {}, variant.options));
+  if (variant.options) name.append(make("small", { title: variant.options }, variant.options));
   const counts = make("td", { "data-title": "videos" }, make("b", {}, String(variant.done)));
   if (variant.failed) counts.append(make("small", { class: "bad" }, `${variant.failed} failed`));
   if (variant.missing) counts.append(make("small", {}, `${variant.missing} not yet`));
