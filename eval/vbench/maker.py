@@ -17,6 +17,7 @@ from galaxydit.eval.published.vbench import DINO
 from galaxydit.eval.vbench.arrange import lay_out
 from galaxydit.eval.vbench.environment import Environment
 from galaxydit.eval.vbench.results import read_scores
+from galaxydit.files import write_json
 from galaxydit.pipelines.runs import Output, PermanentError, Rank, Store, Unit
 from galaxydit.pipelines.runs.run import Maker
 
@@ -61,9 +62,9 @@ class ShareMaker(Maker):
             folder = Path(place)
             videos = unit.data["videos"]
             self._lay_out({name: video["path"] for name, video in videos.items()}, folder / "videos")
-            _write(folder / "prompts.json", unit.data["entries"])
+            write_json(folder / "prompts.json", unit.data["entries"])
             task = {name: unit.data[name] for name in ("suite", "dimension", "mode", "prompts", "static_filter")}
-            _write(folder / "task.json", task)
+            write_json(folder / "task.json", task)
             self._measure(folder, unit.data["suite"])
             return Output(_result(folder, dimension, unit.data))
 
@@ -131,10 +132,6 @@ def _result(folder: Path, dimension: Dimension, data: Mapping[str, Any]) -> dict
         names = json.loads((folder / "kept.json").read_text(encoding="utf-8"))
     score, values = read_scores(folder / WRITTEN, dimension, names)
     return {"score": score, "videos": {data["videos"][names[name]]["unit"]: pair for name, pair in values.items()}}
-
-
-def _write(path: Path, data: Any) -> None:
-    path.write_text(json.dumps(data), encoding="utf-8")
 
 
 def _last_lines(text: str) -> str:

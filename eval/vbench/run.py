@@ -3,14 +3,11 @@
 runs/x/vbench/ holds results.json (results.py) and shares/, a store of `pipelines.runs`.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
-import fsspec
 from huggingface_hub import try_to_load_from_cache
 
 from galaxydit.errors import GalaxyDiTError, check_count, refusal
@@ -22,9 +19,8 @@ from galaxydit.eval.vbench.arrange import Arrangement, arrange
 from galaxydit.eval.vbench.environment import Environment, default_cache, read_full_info
 from galaxydit.eval.vbench.maker import ShareMaker
 from galaxydit.eval.vbench.plan import SHARE, Plan, Selection, select_videos
-from galaxydit.eval.vbench.results import VERSION, DimensionScore, Results, VariantScores, combine, results_path
+from galaxydit.eval.vbench.results import VERSION, DimensionScore, Results, VariantScores, combine
 from galaxydit.eval.vbench.score import measure_drop, normalise, total_up
-from galaxydit.files import write_json
 from galaxydit.pipelines.runs import Executor, InProcess, Progress, Store, run
 
 KIND = "vbench"
@@ -81,7 +77,7 @@ def evaluate(
     scores, failed = collect(plan, kept, selection, asked)
     left_out = len(pairs) - len(next(iter(selection.values())))
     results = Results(VERSION, environment.version, job.video == "lossless", left_out, scores, failed, suite.name)
-    _write(store, suite, asdict(results))
+    store.write(f"{suite.name}/results.json", asdict(results))
     return results
 
 
@@ -200,11 +196,3 @@ def _score(
         None,
         arrangement.static_filter,
     )
-
-
-def _write(store: Store, suite: Suite, results: Mapping[str, Any]) -> None:
-    if store.is_local:
-        write_json(results_path(Path(store.root), suite.name), results)
-        return
-    with fsspec.open(f"{store.root}/{suite.name}/results.json", "w", encoding="utf-8") as opened:
-        json.dump(results, opened, indent=1, allow_nan=False)

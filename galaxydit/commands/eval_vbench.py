@@ -1,8 +1,6 @@
 """`galaxydit eval vbench`: a run's videos judged by VBench, and the environment and weights that it needs."""
 
 import shlex
-import signal
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from galaxydit.commands.console import between_commas, download_bars, say, show, show_json
+from galaxydit.commands.console import between_commas, download_bars, resumable, say, show, show_json
 from galaxydit.commands.options import AsJson, RayCommand, RayOptions, RunPath, grouped
 from galaxydit.eval.published.suite import Suite, SuiteName
 from galaxydit.eval.published.suites import SUITES
@@ -72,8 +70,8 @@ def score(
 
     opened = open_environment(environment, benchmark)
     say(f"{benchmark.title}: {', '.join(names)}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # how schedulers end jobs
-    with cluster.executor() as executor:
+    progress = LiveProgress()
+    with resumable(progress.how_far), cluster.executor() as executor:
         results = evaluate(
             run,
             names,
@@ -84,7 +82,7 @@ def score(
             static_filter=static_filter,
             trust=trust_weights,
             executor=executor,
-            progress=LiveProgress(),
+            progress=progress,
         )
     if as_json:
         show_json(asdict(results))

@@ -91,15 +91,19 @@ class Store:
 
     def write_conditions(self, kind: str, conditions: Mapping[str, Any]) -> None:
         """Write run.json, for a new run or one that is extended."""
-        self._write(HEADER, _json({"format": FORMAT, "kind": kind, "conditions": conditions}))
+        self.write(HEADER, {"format": FORMAT, "kind": kind, "conditions": conditions})
+
+    def write(self, name: str, data: Any) -> None:
+        """Write JSON to a file below the root, whole or not at all. Raises ValueError for infinities and nan."""
+        self._write(name, json.dumps(data, indent=1, allow_nan=False).encode() + b"\n")
 
     def bind(self, what: str, data: Mapping[str, Any]) -> None:
         """Write `data` to `<what>.json`, or raise GalaxyDiTError if it holds other data."""
         before = self._load(f"{what}.json")
         if before is None:
-            self._write(f"{what}.json", _json(data))
+            self.write(f"{what}.json", data)
         else:
-            self.check_same(what, before, json.loads(_json(data)))
+            self.check_same(what, before, json.loads(json.dumps(data)))
 
     def check_same(self, what: str, before: Any, now: Any) -> None:
         """Raise GalaxyDiTError with the differences of this store's data `before` from `now`."""
@@ -293,10 +297,6 @@ class Store:
 def _name_of(record: Record, name: str) -> str:
     """The path of a record's file that no other attempt or unit has."""
     return f"{FILES}/{attempt_and_file(record.unit, record.data)[1]}.{name.removeprefix('video.')}"
-
-
-def _json(data: Any) -> bytes:
-    return json.dumps(data, indent=1, allow_nan=False).encode() + b"\n"
 
 
 def differences(old: Any, new: Any) -> list[str]:
