@@ -28,8 +28,7 @@ LEFT_OUT = ("probe ms", "syncs / step", "speedup x fraction", "held MiB", "mean 
 
 def markdown(data: dict[str, Any]) -> str:
     """Caption and table of a run, with quartiles."""
-    columns = columns_of(data["rows"], quartiles=True)
-    return f"{caption(data)}\n\n{Table(list(columns), [*zip(*columns.values(), strict=True)]).markdown()}"
+    return f"{caption(data)}\n\n{latency_table(data['rows'], quartiles=True).markdown()}"
 
 
 def caption(data: dict[str, Any]) -> str:
@@ -55,19 +54,21 @@ def label(method: str, compiled: bool) -> str:
     return f"{method}, compiled" if compiled else method
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]], *, quartiles: bool) -> dict[str, list[str]]:
-    """Cells by heading, without columns that nothing was measured for.
+def latency_table(rows: Sequence[Mapping[str, Any]], *, quartiles: bool = False) -> Table:
+    """The table without columns that nothing was measured for.
 
     With `quartiles`, cells show medians and quartiles; without them, for a terminal, `LEFT_OUT` is missing.
     """
-    columns = {"method": [label(row["method"], row["compiled"]) for row in rows]}
-    for heading, (field, unit, form) in COLUMNS.items():
-        cells = [_cell(row.get(field), unit, form, quartiles) for row in rows]
-        if field in ("speedup", "efficiency"):
-            cells = [marked(cell, row.get("disturbance", "")) for cell, row in zip(cells, rows, strict=True)]
-        if any(cells) and (quartiles or heading not in LEFT_OUT):
-            columns[heading] = cells
-    return columns
+    cells = []
+    for row in rows:
+        texts = {}
+        for heading, (field, unit, form) in COLUMNS.items():
+            texts[heading] = _cell(row.get(field), unit, form, quartiles)
+        for heading in ("speedup", "speedup x fraction"):
+            texts[heading] = marked(texts[heading], row.get("disturbance", ""))
+        cells.append({"method": label(row["method"], row["compiled"]), **texts})
+    empty = [heading for heading in COLUMNS if not any(row[heading] for row in cells)]
+    return Table.of(cells, empty if quartiles else [*empty, *LEFT_OUT])
 
 
 def _cell(value: Any, unit: float, form: str, quartiles: bool) -> str:

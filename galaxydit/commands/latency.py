@@ -1,9 +1,8 @@
 """`galaxydit latency`: seconds of a full and a reused step at the sizes of real models, with random weights."""
 
 import signal
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,8 +12,7 @@ from galaxydit.commands.options import AsJson
 from galaxydit.errors import refusal
 from galaxydit.eval.latency.latency_rows import load
 from galaxydit.eval.latency.latency_settings import LatencySettings
-from galaxydit.eval.latency.latency_table import caption, columns_of, markdown
-from galaxydit.pipelines.table import Table
+from galaxydit.eval.latency.latency_table import caption, latency_table, markdown
 
 
 def latency(
@@ -82,9 +80,3 @@ def latency(
         show(caption(data), latency_table(data["rows"]), out)
     if any(row["note"] for row in data["rows"]):
         raise typer.Exit(1)
-
-
-def latency_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """A table for a terminal of 80 columns from the "rows" of the JSON, medians alone."""
-    columns = columns_of(rows, quartiles=False)
-    return Table(("", *list(columns)[1:]), [*zip(*columns.values(), strict=True)])
