@@ -13,7 +13,7 @@ from galaxydit.calibration.budget import DEFAULT, Budget, Costs, within
 from galaxydit.calibration.build_profile import ProfileBuilder
 from galaxydit.calibration.choose import choose
 from galaxydit.calibration.costs import StepTimes
-from galaxydit.calibration.evidence import add_measurements
+from galaxydit.calibration.evidence import Tried, add_measurements
 from galaxydit.calibration.generation_observer import read_recorded
 from galaxydit.calibration.parts import CalibrationMaker, Parts
 from galaxydit.calibration.planner import Planner
@@ -23,7 +23,6 @@ from galaxydit.calibration.redundancy import Redundancy
 from galaxydit.calibration.schedule_error import Order
 from galaxydit.calibration.search import LONGEST_GAP, PLANNER_VERSION
 from galaxydit.calibration.small_video import small_settings
-from galaxydit.calibration.verify import Tried
 from galaxydit.errors import check_number, refusal
 from galaxydit.pipelines.conditions import conditions_of, package_versions
 from galaxydit.pipelines.inputs import check_inputs, read_inputs

@@ -5,12 +5,11 @@ from dataclasses import replace
 from statistics import fmean
 
 from galaxydit.calibration.build_profile import ProfileBuilder
-from galaxydit.calibration.evidence import lead_of, verification_of
+from galaxydit.calibration.evidence import Tried, lead_of, verification_of
 from galaxydit.calibration.parts import Parts
 from galaxydit.calibration.rank import Ranking, proxies_to_compare
 from galaxydit.calibration.schedule_error import Order
 from galaxydit.calibration.thresholds import follows_schedule
-from galaxydit.calibration.verify import Tried
 from galaxydit.profiles.evidence import ComparedProxy
 from galaxydit.profiles.schema import Profile
 from galaxydit.request import PROXY, SCHEDULE

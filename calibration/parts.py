@@ -12,13 +12,13 @@ from typing import Any
 from diffusers import DiffusionPipeline
 
 from galaxydit.calibration.costs import measure_proxy_costs, time_steps
+from galaxydit.calibration.evidence import Tried, try_profile
 from galaxydit.calibration.full_precision import in_float32, is_rounded, rounds
 from galaxydit.calibration.generation_observer import observed, record_sample
 from galaxydit.calibration.perturbation import INTERVALS, Perturbation, perturb
 from galaxydit.calibration.recording import Recording, estimated_rounding, rounding_between
 from galaxydit.calibration.redundancy import measure_redundancy
 from galaxydit.calibration.thresholds import planned_steps
-from galaxydit.calibration.verify import Tried, try_profile
 from galaxydit.pipelines.conditions import device_name, package_versions
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.inputs import hash_files, verify_files

@@ -1,4 +1,4 @@
-"""Results of a calibration as tables of text, for the terminal and the report; a missing measurement is empty."""
+"""Results of a calibration as tables of text, for terminal, report and card; a missing measurement is empty."""
 
 from itertools import zip_longest
 
@@ -11,7 +11,7 @@ from galaxydit.profiles.schema import Profile
 Rows = list[dict[str, str]]
 """Cells by heading, for `pipelines.table.Table.of`; the first cell names the row."""
 PAGE_ONLY = ("seconds, predicted", "order 0 after 20 %", "its 95 % interval")  # for which a terminal has no room
-SHOWN_PROXIES = 12  # in a terminal, of the ranking, from the best
+SHOWN_PROXIES = 12  # in a terminal and on a card, of the ranking, from the best
 
 
 def terminal_tables(profile: Profile) -> list[Table]:
@@ -99,6 +99,35 @@ def settings_table(profile: Profile) -> Rows:
         **conditions.versions,
     }
     return [{"setting": name, "value": text} for name, text in rows.items()]
+
+
+def card_of(profile: Profile, model: str, repository: str) -> str:
+    """Markdown: how to use the profile, what it rests on, its speedups, its ranking and its conditions."""
+    return f"""---
+library_name: diffusers
+tags: [galaxydit, video-generation, acceleration]
+base_model: {model}
+---
+# Profile of {model} for galaxydit
+
+```python
+galaxydit.accelerate(pipe, speedup=2, profile="hf://{repository}")
+```
+
+Made by `galaxydit calibrate`. It rests on {profile.basis}. {profile.evidence.reason}.
+
+## Speedups
+
+{Table.of(target_table(profile)).markdown()}
+
+## Proxies by rank correlation with the error of reuse
+
+{Table.of(ranking_table(profile)[:SHOWN_PROXIES]).markdown()}
+
+## Conditions
+
+{Table.of(settings_table(profile)).markdown()}
+"""
 
 
 def _speedup(verification: Verification) -> str:

@@ -1,9 +1,14 @@
-"""What a user adds to a loaded pipeline: a LoRA, an attention backend, compiled blocks."""
+"""What a user adds to a pipeline: a transformer from one file, a LoRA, an attention backend, compiled blocks."""
 
+import json
 from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from diffusers import DiffusionPipeline
+import diffusers
+import torch
+from diffusers import DiffusionPipeline, GGUFQuantizationConfig, ModelMixin
 from diffusers.models.attention_dispatch import AttentionBackendName
 
 from galaxydit.errors import check_choice, refusal
@@ -47,3 +52,27 @@ def compile_blocks(pipe: DiffusionPipeline) -> None:
             expected = f"False, because {type(transformer).__name__} names no repeated blocks"
             raise refusal("compile", True, expected, "leave it out")
         transformer.compile_repeated_blocks()
+
+
+def load_transformer(file: str, index: Path, source: str, revision: str | None, dtype: torch.dtype) -> ModelMixin:
+    """The transformer in `file`, by the configuration of the model `source`, whose model_index.json is `index`.
+
+    Weights of a GGUF file stay quantised and compute in `dtype`. Raises GalaxyDiTError where one file cannot hold the
+    transformers of that model, or without the package gguf.
+    """
+    parts = json.loads(index.read_text(encoding="utf-8"))
+    kind = parts.get("transformer") or [None, "None"]
+    loader: Any = getattr(diffusers, str(kind[1]), None)
+    if not hasattr(loader, "from_single_file") or (parts.get("transformer_2") or [None])[0] is not None:
+        expected = "a model with one transformer, whose diffusers class has from_single_file"
+        cure = "load the files with from_single_file in Python, and pass them to the pipeline's from_pretrained"
+        raise refusal("base", source, expected, cure)
+    quantised = {}
+    if Path(file).suffix == ".gguf":
+        if find_spec("gguf") is None:
+            raise refusal("model", file, "an installed gguf, which reads this file", "pip install gguf")
+        quantised = {"quantization_config": GGUFQuantizationConfig(compute_dtype=dtype)}
+    transformer: ModelMixin = loader.from_single_file(
+        file, config=source, subfolder="transformer", config_revision=revision, dtype=dtype, **quantised
+    )
+    return transformer

@@ -3,9 +3,11 @@
 import hashlib
 import json
 import platform
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,6 +34,15 @@ def device_name(pipe: DiffusionPipeline) -> str:
     """The device on which the pipeline computes, such as "NVIDIA H200" or "cpu x86_64"."""
     device = pipe._execution_device  # pipe.device is the CPU where weights are offloaded
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type} {platform.machine()}"
+
+
+def product_name(device: torch.device) -> str:
+    """Such as "NVIDIA H200" or "AMD EPYC 9654"."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    cpuinfo = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.+)", cpuinfo.read_text(encoding="utf-8")) if cpuinfo.exists() else []
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:

@@ -14,13 +14,12 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
 from galaxydit.errors import GalaxyDiTError, check_choice, refusal
-from galaxydit.pipelines.additions import add_lora, compile_blocks, set_attention
+from galaxydit.pipelines.additions import add_lora, compile_blocks, load_transformer, set_attention
 from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.memory import is_out_of_memory
 from galaxydit.pipelines.model_names import INDEX, check_model, local_folder
 from galaxydit.pipelines.published_models import checkpoint_of, recommended_settings
 from galaxydit.pipelines.settings import Offload
-from galaxydit.pipelines.single_file import load_transformer
 from galaxydit.runtime.recognition import transformers_of
 
 logger = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ from galaxydit.calibration.budget import read_budget
 from galaxydit.calibration.calibration import calibrate
 from galaxydit.device_queue import synchronize
 from galaxydit.energy import difference, read
-from galaxydit.eval.latency.device_clock import product_name
 from galaxydit.eval.latency.whole_pipeline import opened, options
 from galaxydit.files import write_json
+from galaxydit.pipelines.conditions import product_name
 
 
 class Stages:

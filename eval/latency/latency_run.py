@@ -18,7 +18,6 @@ import torch
 
 from galaxydit import __version__
 from galaxydit.eval.cost.cost_rows import predicted_denoising
-from galaxydit.eval.latency.device_clock import THREAD_TIME, clock_name, product_name
 from galaxydit.eval.latency.latency_rows import FORMAT, KIND, LatencySamples, rows_from
 from galaxydit.eval.latency.latency_settings import (
     INSTALLED,
@@ -30,9 +29,10 @@ from galaxydit.eval.latency.latency_settings import (
 )
 from galaxydit.eval.latency.latency_table import label
 from galaxydit.eval.latency.random_models import Inputs, build_inputs, build_transformer
-from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
+from galaxydit.eval.latency.timed_trajectory import THREAD_TIME, TimedTrajectory, clock_name
 from galaxydit.files import write_json
 from galaxydit.pipelines.additions import set_attention
+from galaxydit.pipelines.conditions import product_name
 from galaxydit.pipelines.disturbance import load_per_core
 
 logger = logging.getLogger(__name__)

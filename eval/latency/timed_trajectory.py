@@ -1,22 +1,59 @@
 """One method of `timed_methods.METHODS` on its own copy of the transformer: run, time and count its denoising steps."""
 
 import copy
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from diffusers import WanTransformer3DModel
 
 from galaxydit.device_queue import synchronize
 from galaxydit.energy import difference, read
-from galaxydit.eval.latency.device_clock import StepClock
 from galaxydit.eval.latency.latency_settings import ForcedSteps
 from galaxydit.eval.latency.random_models import Inputs
 from galaxydit.eval.latency.timed_methods import METHODS
 from galaxydit.runtime.guidance import CONDITIONAL, UNCONDITIONAL, guide
+
+THREAD_TIME = "thread time"  # of one thread, which other processes do not lengthen
+
+
+def clock_name(device: torch.device) -> str:
+    """Name of the clock: "CUDA events" on a GPU; on a CPU "thread time" with one thread, else "wall clock"."""
+    if device.type == "cuda":
+        return "CUDA events"
+    return THREAD_TIME if torch.get_num_threads() == 1 else "wall clock"  # which other processes lengthen
+
+
+class StepClock:
+    """Measures the milliseconds between marks, the first set by the constructor; on a GPU marks do not wait."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._marks: list[Any] = []
+        self.mark()
+
+    def mark(self) -> None:
+        """Set a mark after the work that has been queued so far."""
+        if self.device.type == "cuda":
+            event = torch.cuda.Event(enable_timing=True)
+            event.record(torch.cuda.current_stream(self.device))
+            self._marks.append(event)
+        else:
+            self._marks.append(time.thread_time() if torch.get_num_threads() == 1 else time.perf_counter())
+
+    def milliseconds(self) -> list[float]:
+        """Between consecutive marks; waits for the device."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+            return [before.elapsed_time(after) for before, after in pairwise(self._marks)]
+        return [1000 * (after - before) for before, after in pairwise(self._marks)]
+
 
 BRANCHES = (CONDITIONAL, UNCONDITIONAL)
 GUIDANCE_SCALE = 5.0

@@ -18,11 +18,11 @@ import torch
 from diffusers import AutoencoderKLWan, WanPipeline
 from transformers import UMT5Config, UMT5EncoderModel
 
-from galaxydit.eval.latency.device_clock import product_name
 from galaxydit.eval.latency.latency_settings import PRESETS, parse_size
 from galaxydit.eval.latency.random_models import build_transformer, building
 from galaxydit.files import write_json
 from galaxydit.pipelines.additions import compile_blocks
+from galaxydit.pipelines.conditions import product_name
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.published_models import WAN_21_1_3B, WAN_21_14B
 from galaxydit.pipelines.settings import GenerationSettings

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from galaxydit.eval.published import SUITES
 from galaxydit.eval.published.suite import Suite
-from galaxydit.eval.published.suites import SUITES
 from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.vbench.results import DimensionScore, Results, VariantScores, read_results, results_path
 

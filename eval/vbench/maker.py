@@ -11,8 +11,8 @@ from typing import Any
 
 import fsspec
 
+from galaxydit.eval.published import SUITES
 from galaxydit.eval.published.suite import CHECKPOINTS, Dimension
-from galaxydit.eval.published.suites import SUITES
 from galaxydit.eval.published.vbench import DINO
 from galaxydit.eval.vbench.arrange import lay_out
 from galaxydit.eval.vbench.environment import Environment

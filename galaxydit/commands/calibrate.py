@@ -104,7 +104,7 @@ def calibrate(
 
         written.append(write_report(calibration, report, source.model))
     if push is not None:
-        from galaxydit.calibration.card import card_of
+        from galaxydit.calibration.tables import card_of
         from galaxydit.profiles.hub import push_to_hub
 
         written.append(push_to_hub(calibration.profile, push, card_of(calibration.profile, source.model, push)))

@@ -11,8 +11,8 @@ from typer.core import TyperGroup
 
 from galaxydit.commands.console import between_commas, download_bars, resumable, say, show, show_json
 from galaxydit.commands.options import AsJson, RayCommand, RayOptions, RunPath, grouped
+from galaxydit.eval.published import SUITES
 from galaxydit.eval.published.suite import Suite, SuiteName
-from galaxydit.eval.published.suites import SUITES
 from galaxydit.pipelines.table import Table
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import galaxydit
 from galaxydit.calibration import parts as calibration_parts
 from galaxydit.calibration.budget import FULL, Budget
 from galaxydit.calibration.calibration import Calibration, calibrate
-from galaxydit.calibration.verify import Tried
+from galaxydit.calibration.evidence import Tried
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline

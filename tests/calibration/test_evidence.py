@@ -4,8 +4,7 @@ import pytest
 from trials import tried
 
 from galaxydit.calibration.choose import choose_compared_proxy, choose_order
-from galaxydit.calibration.evidence import add_measurements
-from galaxydit.calibration.verify import Tried
+from galaxydit.calibration.evidence import Tried, add_measurements
 from galaxydit.profiles.evidence import Seconds
 from galaxydit.profiles.schema import Profile
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.published.suites import SUITES
+from galaxydit.eval.published import SUITES
 from galaxydit.eval.published.vbench import VBENCH
 from galaxydit.eval.vbench.environment import PACKAGES, open_environment, set_up
 from galaxydit.eval.vbench.maker import DRIVER

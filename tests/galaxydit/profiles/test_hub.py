@@ -137,7 +137,7 @@ def test_each_answer_of_the_hub_has_its_error_and_the_cache_serves_offline(serve
 
 def test_a_profile_is_pushed_with_its_card(server: str, tmp_path: Path) -> None:
     code = """
-        from galaxydit.calibration.card import card_of
+        from galaxydit.calibration.tables import card_of
         from galaxydit.profiles.hub import push_to_hub
         from galaxydit.profiles.registry import load_profile
         profile = load_profile("wan-tiny")
@@ -149,7 +149,7 @@ def test_a_profile_is_pushed_with_its_card(server: str, tmp_path: Path) -> None:
 
 
 def test_the_card_says_how_to_use_it_and_what_it_rests_on() -> None:
-    from galaxydit.calibration.card import card_of
+    from galaxydit.calibration.tables import card_of
     from galaxydit.profiles.registry import load_profile
 
     card = card_of(load_profile("wan-tiny"), "wan-tiny", "me/mine")
