@@ -13,18 +13,8 @@ from galaxydit.commands.check import check
 from galaxydit.commands.checks import check_lasting, check_record
 from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.eval_vbench import app as vbench
-from galaxydit.commands.jobs import check_price, make_videos, show_plan
-from galaxydit.commands.options import (
-    AsJson,
-    DryRun,
-    MixedVersions,
-    Price,
-    RayCommand,
-    RayOptions,
-    Record,
-    RunPath,
-    grouped,
-)
+from galaxydit.commands.jobs import JobOptions, make_videos, show_plan
+from galaxydit.commands.options import AsJson, RayCommand, Record, RunPath, grouped
 
 if TYPE_CHECKING:
     from galaxydit.eval.report.read_run import Run
@@ -51,13 +41,10 @@ def run(
     *,
     job: Annotated[Path, typer.Argument(help="A job file, TOML.")],
     out: Annotated[str, typer.Option(help="Folder of the run, or an address such as s3://bucket/run.")],
-    cluster: RayOptions,
+    making: JobOptions,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Make failed units again.")] = False,
     verify: Verify = False,
     record: Record = None,
-    dry_run: DryRun = False,
-    price: Price = None,
-    allow_mixed_versions: MixedVersions = False,
     _example: Annotated[
         bool, typer.Option("--example", callback=EXAMPLE, is_eager=True, help="Show a job file with every key.")
     ] = False,
@@ -74,23 +61,15 @@ def run(
     from galaxydit.eval.jobs.jobfile import read_job
 
     check_lasting(out)
-    check_price(price, dry_run)
-    check_record(record, cluster.ray)
+    making.check_price()
+    check_record(record, making.ray)
     say(f"{job}: starting")
     read = read_job(job)
-    if dry_run:
-        show_plan(read, out, cluster, price=price, retry_failed=retry_failed, verify=verify)
+    if making.dry_run:
+        show_plan(read, out, making, retry_failed=retry_failed, verify=verify)
         show("nothing was made")
         return
-    outcome = make_videos(
-        read,
-        out,
-        cluster,
-        retry_failed=retry_failed,
-        verify=verify,
-        allow_mixed_versions=allow_mixed_versions,
-        record=record,
-    )
+    outcome = make_videos(read, out, making, retry_failed=retry_failed, verify=verify, record=record)
     show(f"{out}: {outcome.done} done, {outcome.failed} failed; `galaxydit eval report {out}` shows the results")
     if outcome.failed:
         raise typer.Exit(1)

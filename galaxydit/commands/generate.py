@@ -11,7 +11,7 @@ from galaxydit.commands import options
 from galaxydit.commands.captions import calibration_prompts, warn_of_unknown_words
 from galaxydit.commands.checks import check_output_file, check_prompt_inputs, check_record
 from galaxydit.commands.console import say, show, step_bar
-from galaxydit.commands.jobs import check_price, job_keys, make_videos, show_plan
+from galaxydit.commands.jobs import JobOptions, job_keys, make_videos, show_plan
 from galaxydit.errors import refusal
 from galaxydit.request import AUTO
 
@@ -42,10 +42,7 @@ def generate(
     accelerate: Annotated[bool, typer.Option("--accelerate/--no-accelerate", help="Use galaxydit.")] = True,
     record: options.Record = None,
     lossless: Annotated[bool, typer.Option("--lossless", help="Exact RGB; not every player shows it.")] = False,
-    dry_run: options.DryRun = False,
-    price: options.Price = None,
-    allow_mixed_versions: options.MixedVersions = False,
-    cluster: options.RayOptions,
+    making: JobOptions,
 ) -> None:
     """Generate one video, or a video of each prompt in a file. Options that are left out have the values that the
     authors of the model recommend. With --prompts the same command resumes, and new lines in the file add videos.
@@ -54,10 +51,10 @@ def generate(
     if given and not accelerate:
         option = f"--{next(iter(given)).replace('_', '-')}"
         raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=option)
-    check_record(record, cluster.ray)
+    check_record(record, making.ray)
     if record is not None and accelerate:
         raise typer.BadParameter("needs all steps: add --no-accelerate", param_hint="--record")
-    check_price(price, dry_run)
+    making.check_price()
     if prompts is not None and prompt is None:
         if out.endswith(".mp4"):
             raise typer.BadParameter(f"{out!r} is a file: --prompts writes a folder", param_hint="--out")
@@ -66,11 +63,11 @@ def generate(
         if any(vars(inputs).values()):
             texts = inputs.added_to(calibration_prompts(prompts, source.model, "--prompts"))
             data["prompts"] = {"texts": list(texts)}
-        _generate_many(data, given if accelerate else None, out, cluster, dry_run, price, allow_mixed_versions, record)
+        _generate_many(data, given if accelerate else None, out, making, record)
         return
     if prompt is None or prompts is not None:
         raise typer.BadParameter("expected either --prompt or --prompts", param_hint="--prompt")
-    for option, value in (("--ray", cluster.ray), ("--dry-run", dry_run or None)):
+    for option, value in (("--ray", making.ray), ("--dry-run", making.dry_run or None)):
         if value is not None:
             raise typer.BadParameter("has no effect on one video: pass --prompts, or leave it out", param_hint=option)
     (prompt,) = inputs.added_to([prompt])
@@ -105,15 +102,12 @@ def _generate_many(
     data: dict[str, Any],
     acceleration: dict[str, Any] | None,
     out: str,
-    cluster: options.RayOptions,
-    dry_run: bool,
-    price: float | None,
-    allow_mixed_versions: bool,
+    making: JobOptions,
     record: Path | None,
 ) -> None:
     """Make a video of each prompt of the job `data` in `out`, print a summary, and exit with 1 if one failed.
 
-    `acceleration` None is without the plugin. With `dry_run`, show their cost instead, by the price of a GPU hour.
+    `acceleration` None is without the plugin. With --dry-run, show their cost instead.
     """
     from galaxydit.eval.jobs.job import PLUGIN
     from galaxydit.eval.jobs.jobfile import job_of
@@ -121,12 +115,12 @@ def _generate_many(
     if acceleration is not None:
         data |= {"baseline": False, "variants": {PLUGIN: acceleration}}
     job = job_of(data, Path())
-    if dry_run:
-        show_plan(job, out, cluster, price=price)
+    if making.dry_run:
+        show_plan(job, out, making)
         return
     say(f"{len(job.prompts)} prompts: starting")
     warn_of_unknown_words(job.model, job.prompts)
-    make_videos(job, out, cluster, allow_mixed_versions=allow_mixed_versions, record=record)
+    make_videos(job, out, making, record=record)
     from galaxydit.eval.report.export import write_csv
     from galaxydit.eval.report.read_run import read_run
 

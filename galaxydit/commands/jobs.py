@@ -1,13 +1,14 @@
 """Run a job, or show which videos it would make, for all commands that make many videos."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from galaxydit.commands.checks import check_lasting
 from galaxydit.commands.console import amounts, resumable, say, show
-from galaxydit.commands.options import ModelOptions, RayOptions, Sizes
+from galaxydit.commands.options import MixedVersions, ModelOptions, RayOptions, Sizes
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.published_models import checkpoint_of
 from galaxydit.pipelines.table import Table, digits
@@ -15,6 +16,22 @@ from galaxydit.pipelines.table import Table, digits
 if TYPE_CHECKING:
     from galaxydit.eval.jobs.job import Job
     from galaxydit.pipelines.runs import LiveProgress, Outcome
+
+
+@dataclass(frozen=True)
+class JobOptions(RayOptions):
+    """Options of a command that makes the videos of a job."""
+
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show how many videos this makes, their hours, kWh and disk; make none.")
+    ] = False
+    price: Annotated[float | None, typer.Option(min=0, help="Price of one GPU hour, which --dry-run adds up.")] = None
+    allow_mixed_versions: MixedVersions = False
+
+    def check_price(self) -> None:
+        """Raise typer.BadParameter for a price without --dry-run."""
+        if self.price is not None and not self.dry_run:
+            raise typer.BadParameter("has no effect without --dry-run: add it, or leave it out", param_hint="--price")
 
 
 def job_keys(source: ModelOptions, sizes: Sizes) -> dict[str, Any]:
@@ -34,7 +51,7 @@ def job_keys(source: ModelOptions, sizes: Sizes) -> dict[str, Any]:
 def make_videos(
     job: "Job",
     out: str,
-    cluster: RayOptions,
+    making: JobOptions,
     *,
     record: Path | None = None,
     progress: "LiveProgress | None" = None,
@@ -57,8 +74,16 @@ def make_videos(
         return f"{len(units & store.unit_ids())} of {len(units)} done"
 
     try:
-        with resumable(how_far), cluster.executor() as executor:
-            outcome = run_job(extended, store, executor, progress=progress or LiveProgress(), record=record, **options)
+        with resumable(how_far), making.executor() as executor:
+            outcome = run_job(
+                extended,
+                store,
+                executor,
+                progress=progress or LiveProgress(),
+                allow_mixed_versions=making.allow_mixed_versions,
+                record=record,
+                **options,
+            )
     except (GalaxyDiTError, OSError):
         if before is not None:
             withdraw(store, before, extended)
@@ -78,25 +103,8 @@ def _tell_of_earlier(extended: "Job", job: "Job") -> None:
         say(f"this run also has {' and '.join(parts)} of earlier commands; a new --out leaves them out")
 
 
-def check_price(price: float | None, dry_run: bool) -> None:
-    """Raise typer.BadParameter for a price without --dry-run."""
-    if price is not None and not dry_run:
-        raise typer.BadParameter("has no effect without --dry-run: add it, or leave it out", param_hint="--price")
-
-
-def show_plan(
-    job: "Job",
-    out: str,
-    cluster: RayOptions,
-    *,
-    price: float | None = None,
-    retry_failed: bool = False,
-    verify: bool = False,
-) -> None:
-    """Show the videos that `make_videos` would make, with hours, kWh, price and disk; nothing is written.
-
-    `price` is that of one GPU hour.
-    """
+def show_plan(job: "Job", out: str, making: JobOptions, *, retry_failed: bool = False, verify: bool = False) -> None:
+    """Show the videos that `make_videos` would make, with hours, kWh, price and disk; nothing is written."""
     import torch
 
     from galaxydit.eval.jobs.estimate import estimate, plain_cost, predict_plain, time_plain
@@ -135,13 +143,13 @@ def show_plan(
             for each in estimates
         )
         show(Table(("variant", "videos", "s/video", "hours", "kWh", "GB", "estimated from"), [*rows]))
-    workers, gpus = cluster.workers or 1, cluster.gpus_per_worker
+    workers, gpus = making.workers or 1, making.gpus_per_worker
     gpus = int(torch.cuda.is_available()) if gpus is None else gpus
     seconds = sum(each.videos * each.seconds for each in estimates)
     known = bool(estimates) and all(each.joules is not None for each in estimates)
     joules = sum(each.videos * (each.joules or 0) for each in estimates) if known else None
     size = sum(each.videos * each.size for each in estimates)
-    total = None if price is None else price * seconds * max(gpus, 1) / 3600
+    total = None if making.price is None else making.price * seconds * max(gpus, 1) / 3600
     text = amounts(seconds / workers, gpus=workers * gpus, joules=joules, price=total, size=size)
     more = f" and {len(calibrations)} calibrations of unknown length" if calibrations else ""
     show(f"{len(left):,} videos{more} to make, about {text}{f' on {workers} workers' if workers > 1 else ''}")

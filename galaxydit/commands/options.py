@@ -43,13 +43,9 @@ Record = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show how many videos this makes, their hours, kWh and disk; make none.")
-]
 MixedVersions = Annotated[
     bool, typer.Option("--allow-mixed-versions", help="Go on where finished videos were made by other versions.")
 ]
-Price = Annotated[float | None, typer.Option(min=0, help="Price of one GPU hour, which --dry-run adds up.")]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from galaxydit.commands import options
 from galaxydit.commands.captions import WITH_CAPTIONS, Prompts, calibration_prompts, read_or_draw_prompts
 from galaxydit.commands.checks import check_output_folder, check_prompt_inputs
 from galaxydit.commands.console import between_commas, say, show, show_json
-from galaxydit.commands.jobs import job_keys, make_videos, show_plan
+from galaxydit.commands.jobs import JobOptions, job_keys, make_videos, show_plan
 
 
 def validate(
@@ -21,11 +21,8 @@ def validate(
     inputs: options.InputFiles,
     sizes: options.Sizes,
     seed: options.Seed = 0,
-    dry_run: options.DryRun = False,
-    price: options.Price = None,
-    allow_mixed_versions: options.MixedVersions = False,
     as_json: options.AsJson = False,
-    cluster: options.RayOptions,
+    making: JobOptions,
 ) -> None:
     """Compare the plugin with plain videos and controls. PSNR, SSIM and LPIPS on your model, seconds and joules. The
     page is there after the first video of the plugin; after an interruption, the same command resumes.
@@ -39,8 +36,8 @@ def validate(
     check_prompt_inputs(texts)
     names = tuple(between_commas(runs) or RUNS)
     job = validation_job(job_keys(source, sizes) | {"seed": seed}, texts, names)
-    show_plan(job, str(out), cluster, price=price, retry_failed=True)
-    if dry_run:
+    show_plan(job, str(out), making, retry_failed=True)
+    if making.dry_run:
         return
     from galaxydit.eval.jobs.record import BASELINE
     from galaxydit.eval.report.page import write_page
@@ -50,9 +47,8 @@ def validate(
     outcome = make_videos(
         job,
         str(out),
-        cluster,
+        making,
         retry_failed=True,
-        allow_mixed_versions=allow_mixed_versions,
         first=[BASELINE, *(name for name in names if name.startswith("galaxydit"))],
         progress=PageProgress(out),
     )

@@ -14,7 +14,7 @@ from diffusers import WanPipeline
 from typer.testing import CliRunner
 
 from galaxydit.cli import main
-from galaxydit.commands.jobs import show_plan
+from galaxydit.commands.jobs import JobOptions, show_plan
 from galaxydit.commands.options import RayCommand, RayOptions, grouped
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs import maker
@@ -109,7 +109,7 @@ full_steps = 5
     assert records[0, "searched-schedule"].compute_fraction == pytest.approx(0.5, abs=0.02)
     (calibration,) = (tmp_path / "run" / "units").glob("calibration-searched-schedule-*.json")
     assert json.loads(calibration.read_text())["result"]
-    show_plan(read_job(job_file), str(tmp_path / "run"), RayOptions())
+    show_plan(read_job(job_file), str(tmp_path / "run"), JobOptions())
     assert capsys.readouterr().out.startswith("0 videos to make")
 
 
