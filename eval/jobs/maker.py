@@ -19,7 +19,7 @@ from galaxydit.eval.jobs.decoder_input import decode_frames, from_bytes, recordi
 from galaxydit.eval.jobs.job import FEWER_STEPS, OWN, PLUGIN, Job, Variant, calibration_of
 from galaxydit.eval.jobs.jobfile import named
 from galaxydit.eval.jobs.record import BASELINE, DECODER_INPUT, THUMBNAIL, VIDEO, to_plain
-from galaxydit.eval.jobs.run_job import open_run, read_hashes
+from galaxydit.eval.jobs.run_job import read_hashes
 from galaxydit.eval.jobs.thumbnail import encode_thumbnail
 from galaxydit.eval.methods.registry import load_method
 from galaxydit.eval.metrics import METRICS, measure
@@ -74,7 +74,6 @@ class VideoMaker(Maker):
         for variant in job.variants:
             with named(f"variants.{variant.name}: "):
                 self._check(variant)
-        open_run(self.store.root, job)  # extends the run only now, so that a refused job leaves it as it was
         prompt, seed = job.prompts[0], job.seeds_of(0)[0]
         if settings.steps is not None:
             with recording(pipe) as inputs:

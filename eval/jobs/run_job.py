@@ -37,6 +37,18 @@ def open_run(root: str | Path, job: Job) -> Store:
     return store.create(KIND, now)
 
 
+def withdraw(store: Store, before: Mapping[str, Any], job: Job) -> None:
+    """Restore the conditions of `before` a refused extension, unless its units are recorded or run.json has changed."""
+    earlier = _job_of(store, before)
+    added = {unit.id for unit in _all_units(job)} - {unit.id for unit in _all_units(earlier)}
+    if store.conditions(KIND) == _conditions(job) and not added & store.unit_ids():
+        store.write_conditions(KIND, before)
+
+
+def _all_units(job: Job) -> list[Unit]:
+    return [*calibration_units(job), *job.units()]
+
+
 def load_run(root: str | Path) -> tuple[Store, Job]:
     """The store in a folder, and its job. Raises GalaxyDiTError if it has none or run.json is damaged."""
     store = Store(root)
@@ -69,8 +81,6 @@ def run_job(
 ) -> Outcome:
     """Make all units that the store lacks; calibrations that failed are made again. Counts videos alone.
 
-    The store is extended by the job once the model is loaded and suits all variants.
-
     Raises GalaxyDiTError if the store is of another model, or of other versions unless `allow_mixed_versions`, if a
     variant is unsuitable or a calibration failed; OSError if the disk is full. `record` is that of `VideoMaker`;
     variants named in `first` are made before all others; other arguments are those of `pipelines.runs.run`.
@@ -81,8 +91,6 @@ def run_job(
     left, done = units_left(units, store, retry_failed=retry_failed, verify=verify)
     if left:
         refuse_mixed_versions(store, done, allow_mixed_versions)
-    else:
-        open_run(store.root, job)
     maker, executor = VideoMaker(job, store, record), executor or InProcess()
     if calibrations:
         run(calibrations, maker, store, executor, progress=progress, retry_failed=True, verify=verify)

@@ -9,6 +9,7 @@ import typer
 from galaxydit.commands.checks import check_lasting
 from galaxydit.commands.console import amounts, resumable, say, show
 from galaxydit.commands.options import MixedVersions, ModelOptions, RayOptions, Sizes
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.published_models import checkpoint_of
 from galaxydit.pipelines.table import Table, digits
 
@@ -57,32 +58,36 @@ def make_videos(
     **options: Any,
 ) -> "Outcome":
     """Extend the run `out` by a job and make all missing videos; `record` and `options` are of `run_job`."""
-    from galaxydit.eval.jobs.run_job import KIND, open_run, plan_run, run_job
+    from galaxydit.eval.jobs.run_job import KIND, load_run, open_run, run_job, withdraw
     from galaxydit.pipelines.runs import LiveProgress, Store
 
     check_lasting(out)
     if record is not None and record.exists():
         say(f"{record} is there already and is kept")
-    store = Store(out)
-    extended = plan_run(store, job)
-    if store.conditions(KIND) is None:
-        open_run(out, job)
+    before = Store(out).conditions(KIND)
+    open_run(out, job)
+    store, extended = load_run(out)
     _tell_of_earlier(extended, job)
 
     def how_far() -> str:
         units = {unit.id for unit in extended.units()}
         return f"{len(units & store.unit_ids())} of {len(units)} done"
 
-    with resumable(how_far), making.executor() as executor:
-        outcome = run_job(
-            extended,
-            store,
-            executor,
-            progress=progress or LiveProgress(),
-            allow_mixed_versions=making.allow_mixed_versions,
-            record=record,
-            **options,
-        )
+    try:
+        with resumable(how_far), making.executor() as executor:
+            outcome = run_job(
+                extended,
+                store,
+                executor,
+                progress=progress or LiveProgress(),
+                allow_mixed_versions=making.allow_mixed_versions,
+                record=record,
+                **options,
+            )
+    except (GalaxyDiTError, OSError):
+        if before is not None:
+            withdraw(store, before, extended)
+        raise
     if record is not None and not record.exists():
         say(f"{record} was not written, because no plain video was made; take a new --out", "yellow")
     return outcome
