@@ -26,7 +26,7 @@ from galaxydit.eval.jobs.gates import Gates
 from galaxydit.eval.jobs.job import Job
 from galaxydit.eval.jobs.jobfile import job_of
 from galaxydit.eval.jobs.run_job import open_run, run_job
-from galaxydit.eval.latency import device_clock, latency_table
+from galaxydit.eval.latency import latency_table, timed_trajectory
 from galaxydit.eval.latency.latency_run import LatencyRun
 from galaxydit.eval.latency.latency_settings import LatencySettings
 from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
@@ -193,7 +193,7 @@ def test_a_latency_run_shows_disturbed_speedups_in_brackets(
         fake_clock.connect(SimpleNamespace(transformer=trajectory.transformer))
 
     monkeypatch.setattr(TimedTrajectory, "__init__", connected)
-    monkeypatch.setattr(device_clock, "time", SimpleNamespace(thread_time=fake_clock.perf_counter))
+    monkeypatch.setattr(timed_trajectory, "time", SimpleNamespace(thread_time=fake_clock.perf_counter))
     settings = LatencySettings(
         size="32x32x5", steps=12, repeats=3, device="cpu", methods=["plain", "galaxydit output, no proxy"]
     )
