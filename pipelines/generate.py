@@ -2,7 +2,7 @@
 
 import inspect
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -126,24 +126,6 @@ def generate(
         energy=readings.energy(),
         sound=sound_of(pipe, output) if decode else None,
     )
-
-
-def generate_batch(
-    pipe: DiffusionPipeline, prompts: Sequence[str], seeds: Sequence[int], settings: GenerationSettings, **call: Any
-) -> NDArray[np.float32]:
-    """Videos `(batch, frames, height, width, 3)` in [0, 1] from one call of the pipeline, one for each text."""
-    given = call_arguments(pipe, settings)
-    if "negative_prompt" in given:
-        given["negative_prompt"] = [settings.negative_prompt] * len(prompts)
-    with memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift):
-        output = pipe(
-            list(prompts),
-            generator=[torch.Generator("cpu").manual_seed(seed) for seed in seeds],
-            output_type="np",
-            **given,
-            **call,
-        )
-    return np.asarray(output.frames, dtype=np.float32)
 
 
 def call_arguments(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:

@@ -1,14 +1,14 @@
 """Measure the numbers of wan-tiny's model card: `python -m galaxydit.pipelines.wan_tiny.tools.evaluate --out FILE`.
 
 Every prompt is a caption that training never showed, with its own seed. After a kill, the same command goes on with the
-batch of prompts that was not finished. The seconds of a generation are not measured here, but by `galaxydit demo`.
+prompt that was not finished. The seconds of a generation are not measured here, but by `galaxydit demo`.
 """
 
 import argparse
 import json
 import logging
 import platform
-from collections.abc import Container, Iterable
+from collections.abc import Container, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -21,7 +21,7 @@ from rich.console import Console
 
 from galaxydit.errors import check_count
 from galaxydit.pipelines.conditions import conditions_of, device_name, package_versions
-from galaxydit.pipelines.generate import generate_batch
+from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.model_names import EMBEDDED
 from galaxydit.pipelines.psnr import psnr
@@ -66,35 +66,27 @@ def reconstruct(vae: Any, frames: Frames) -> Frames:
     return np.asarray((decoded[0].float() / 2 + 0.5).clamp(0, 1).permute(1, 2, 3, 0).cpu().numpy())
 
 
-def evaluate_batch(
-    pipe: Any, prompts: list[str], indices: list[int], seed: int, settings: GenerationSettings
-) -> list[Record]:
-    """A record for each prompt, for JSON: PSNRs in dB, and the detector's findings with and without guidance.
+def evaluate_prompt(pipe: Any, prompt: str, index: int, seed: int, settings: GenerationSettings) -> Record:
+    """A record for JSON: PSNRs in dB, and the detector's findings with and without guidance.
 
     `half_steps_psnr` is of half the steps against all; `vae_psnr` and `rebuilt` are of an unseen clip that the
-    autoencoder has rebuilt. `indices` are numbers in the whole evaluation, added to `seed`.
+    autoencoder has rebuilt. `index` is the prompt's in the whole evaluation, added to `seed`.
     """
-    seeds = [seed + index for index in indices]
-    clips = generate_batch(pipe, prompts, seeds, settings)
-    unguided = generate_batch(pipe, prompts, seeds, replace(settings, guidance_scale=1.0))
-    halved = generate_batch(pipe, prompts, seeds, replace(settings, steps=max(1, (settings.steps or 50) // 2)))
-    records = []
-    for position, (prompt, index) in enumerate(zip(prompts, indices, strict=True)):
-        caption, frames = drawing.draw_clip(index, CLIP_SEED + seed, held_out=True)
-        rebuilt = reconstruct(pipe.vae, frames)
-        records.append(
-            {
-                "index": index,
-                "prompt": prompt,
-                "seed": seeds[position],
-                "vae_psnr": psnr(rebuilt, frames),
-                "rebuilt": clause_findings(rebuilt, caption),
-                "guided": clause_findings(clips[position], prompt),
-                "unguided": clause_findings(unguided[position], prompt),
-                "half_steps_psnr": psnr(halved[position], clips[position]),
-            }
-        )
-    return records
+    half = replace(settings, steps=max(1, (settings.steps or 50) // 2))
+    ways = (settings, replace(settings, guidance_scale=1.0), half)
+    guided, unguided, halved = (generate(pipe, prompt, way, seed + index).frames for way in ways)
+    caption, frames = drawing.draw_clip(index, CLIP_SEED + seed, held_out=True)
+    rebuilt = reconstruct(pipe.vae, frames)
+    return {
+        "index": index,
+        "prompt": prompt,
+        "seed": seed + index,
+        "vae_psnr": psnr(rebuilt, frames),
+        "rebuilt": clause_findings(rebuilt, caption),
+        "guided": clause_findings(guided, prompt),
+        "unguided": clause_findings(unguided, prompt),
+        "half_steps_psnr": psnr(halved, guided),
+    }
 
 
 def clause_findings(frames: Frames, caption: str) -> list[Record]:
@@ -106,40 +98,37 @@ def clause_findings(frames: Frames, caption: str) -> list[Record]:
 
 
 class Evaluation(Maker):
-    """Makes units that measure a batch of prompts, given by `indices`, with `evaluate_batch`."""
+    """Makes units that measure one prompt with `evaluate_prompt`."""
 
     def __init__(self, pipe: Any, prompts: list[str], seed: int, settings: GenerationSettings) -> None:
         self.pipe, self.prompts, self.seed, self.settings = pipe, prompts, seed, settings
 
     def make(self, unit: Unit) -> Output:
-        indices = unit.data["indices"]
-        prompts = [self.prompts[index] for index in indices]
-        return Output(evaluate_batch(self.pipe, prompts, indices, self.seed, self.settings))
+        index = unit.data["index"]
+        return Output(evaluate_prompt(self.pipe, self.prompts[index], index, self.seed, self.settings))
 
 
 def evaluate(
-    folder: Path, count: int, out: Path, *, batch: int = 1, seed: int = 0, settings: GenerationSettings = WAN_TINY
+    folder: Path, count: int, out: Path, *, seed: int = 0, settings: GenerationSettings = WAN_TINY
 ) -> list[Figure]:
     """Measure the pipeline in `folder` on `count` unseen prompts, and return the figures of the model card.
 
-    They are also written to `out`, JSON; finished batches are kept beside it in .parts. Raises FileNotFoundError for a
-    folder without a pipeline, GalaxyDiTError for a count or batch under 1.
+    They are also written to `out`, JSON; finished prompts are kept beside it in .parts. Raises FileNotFoundError for a
+    folder without a pipeline, GalaxyDiTError for a count under 1.
     """
     check_count("count", count, minimum=1)
-    check_count("batch", batch, minimum=1)
     pipe = load_pipeline(folder)
     pipe.set_progress_bar_config(disable=True)
     store = Store(out.with_suffix(".parts")).create("evaluation of wan-tiny", {})
     mark = hash_of({**conditions_of(pipe, settings), "seed": seed})
-    batches = [list(range(start, min(start + batch, count))) for start in range(0, count, batch)]
-    units = [Unit(f"prompts-{indices[0]:04d}", {"fingerprint": mark, "indices": indices}) for indices in batches]
+    units = [Unit(f"prompt-{index:04d}", {"fingerprint": mark, "index": index}) for index in range(count)]
     with LiveProgress() as progress:
         maker = Evaluation(pipe, draw_prompts(count, seed), seed, settings)
         run(units, maker, store, progress=progress, retry_failed=True)
-    figures = figures_of(record for records in results(units, store) for record in records)
+    figures = figures_of(results(units, store))
     result = {
         "figures": [asdict(figure) | {"holds": figure.holds} for figure in figures],
-        "settings": asdict(settings) | {"prompts": count, "seed": seed, "batch": batch},
+        "settings": asdict(settings) | {"prompts": count, "seed": seed},
         "fingerprint": mark,
         "device": device_name(pipe),
         "threads": torch.get_num_threads(),
@@ -149,9 +138,8 @@ def evaluate(
     return figures
 
 
-def figures_of(records: Iterable[Record]) -> list[Figure]:
+def figures_of(records: Sequence[Record]) -> list[Figure]:
     """The figures of the model card: agreements are shares of clauses, PSNRs means over prompts in dB."""
-    records = list(records)
 
     def over_clauses(name: str, kind: str, finding: str, motions: Container[str], **target: float) -> Figure:
         holds = [row[finding] for record in records for row in record[kind] if row["motion"] in motions]
@@ -184,12 +172,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=EMBEDDED["wan-tiny"], help="folder of a saved pipeline")
     parser.add_argument("--prompts", type=int, default=64, help="how many unseen captions")
-    parser.add_argument("--batch", type=int, default=1, help="prompts generated at once")
     parser.add_argument("--seed", type=int, default=0, help="of the prompts and of the noise")
     parser.add_argument("--out", type=Path, default=Path("runs/wan-tiny/evaluation.json"))
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    figures = evaluate(arguments.model, arguments.prompts, arguments.out, batch=arguments.batch, seed=arguments.seed)
+    figures = evaluate(arguments.model, arguments.prompts, arguments.out, seed=arguments.seed)
     Console().print(as_table(figures))
 
 

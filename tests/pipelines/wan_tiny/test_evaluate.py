@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from galaxydit.pipelines.generate import generate_batch
+from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.published_models import WAN_TINY
 from galaxydit.pipelines.wan_tiny import world
 from galaxydit.pipelines.wan_tiny.tools import drawing
@@ -45,33 +45,23 @@ def test_every_figure_is_written_with_its_count_target_and_verdict(tiny_wan_fold
 def test_what_was_measured_is_not_measured_again_unless_weights_or_settings_change(
     tiny_wan_folder, tiny_wan_pipeline, tmp_path, monkeypatch
 ):
-    measured, original = [], evaluation.evaluate_batch
+    measured, original = [], evaluation.evaluate_prompt
 
-    def counted(pipe, prompts, indices, *rest):
-        measured.append(indices)
-        return original(pipe, prompts, indices, *rest)
+    def counted(pipe, prompt, index, *rest):
+        measured.append(index)
+        return original(pipe, prompt, index, *rest)
 
-    monkeypatch.setattr(evaluation, "evaluate_batch", counted)
+    monkeypatch.setattr(evaluation, "evaluate_prompt", counted)
     out = tmp_path / "evaluation.json"
     evaluate(tiny_wan_folder, 1, out, settings=QUICK)
     evaluate(tiny_wan_folder, 2, out, settings=QUICK)
-    assert measured == [[0], [1]]
+    assert measured == [0, 1]
     evaluate(tiny_wan_folder, 1, out, settings=replace(QUICK, steps=3))
     with torch.no_grad():
         tiny_wan_pipeline.transformer.proj_out.bias += 1
     tiny_wan_pipeline.save_pretrained(tiny_wan_folder)
     evaluate(tiny_wan_folder, 1, out, settings=QUICK)
-    assert measured[2:] == [[0], [0]]
-
-
-def test_a_clip_does_not_depend_on_its_batch(tiny_wan_pipeline):
-    prompts = world.draw_prompts(2, seed=0)
-    together = generate_batch(tiny_wan_pipeline, prompts, [5, 6], QUICK)
-    alone = generate_batch(tiny_wan_pipeline, prompts[1:], [6], QUICK)
-    assert together.shape == (2, 9, 32, 32, 3)
-    np.testing.assert_allclose(together[1], alone[0], atol=1e-3)
-    other_seed = generate_batch(tiny_wan_pipeline, prompts[1:], [7], QUICK)
-    assert np.abs(other_seed - alone).max() > 0.01
+    assert measured[2:] == [0, 0]
 
 
 def test_prompts_are_padded_to_the_512_tokens_that_training_assumed(tiny_wan_pipeline):
@@ -79,7 +69,7 @@ def test_prompts_are_padded_to_the_512_tokens_that_training_assumed(tiny_wan_pip
     tiny_wan_pipeline.transformer.register_forward_pre_hook(
         lambda module, inputs, named: lengths.append(named["encoder_hidden_states"].shape[1]), with_kwargs=True
     )
-    generate_batch(tiny_wan_pipeline, world.draw_prompts(1, seed=0), [0], replace(QUICK, num_frames=5))
+    generate(tiny_wan_pipeline, world.draw_prompts(1, seed=0)[0], replace(QUICK, num_frames=5), seed=0)
     assert set(lengths) == {512}
 
 
@@ -133,8 +123,6 @@ def test_the_table_has_a_row_for_each_figure():
     assert table.rows == [("x", "-", "0", ">= 1", ""), ("y", "3.142", "2", ">= 4", "NO")]
 
 
-def test_a_count_or_batch_below_one_is_refused(tiny_wan_folder, tmp_path):
+def test_a_count_below_one_is_refused(tiny_wan_folder, tmp_path):
     with pytest.raises(ValueError, match="count=0 is not allowed"):
         evaluate(tiny_wan_folder, 0, tmp_path / "x.json")
-    with pytest.raises(ValueError, match="batch=0 is not allowed"):
-        evaluate(tiny_wan_folder, 1, tmp_path / "x.json", batch=0)
