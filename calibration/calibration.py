@@ -94,7 +94,7 @@ def calibrate(
         seed: sample i starts from the noise of seed + i.
         speedups: block evaluations without the plugin divided by those with it, each from 1 to 100.
         proxy_costs: seconds that reading a proxy adds to a reused step / those of a full step; by default the share
-            of blocks that it runs, with `Budget.choice` measured.
+            of blocks that it runs, which does not differ from run to run.
         full_size: record at the size of the videos.
         recorded: a file of `--record`; its video takes the place of the plain video that checks the recordings.
         save_videos: folder in which the videos of full size are kept; by default none are.
@@ -161,8 +161,6 @@ def calibrate(
         samples += parts.samples(own, [len(samples)], small)
         on_profile(planner.profile(samples))
     progress("planning", 0, 1)
-    if budget.choice and proxy_costs is None:
-        planner.proxy_costs = parts.one("costs", "timing", own[0], step_seconds=plain.seconds.step)
     profile = planner.profile(samples)
     psnr_of_order: dict[Order, list[float]] = {}
     verifications: tuple[Tried, ...] = ()

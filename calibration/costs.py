@@ -12,19 +12,13 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import nn
 
-from galaxydit.acceleration import Acceleration
-from galaxydit.config import GalaxyDiTConfig
 from galaxydit.device_queue import synchronize
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.policies.schedule import FixedSteps
-from galaxydit.policies.threshold import Threshold
 from galaxydit.profiles.evidence import Seconds
-from galaxydit.proxies import PROXIES, proxies_of
 from galaxydit.runtime.recognition import blocks_of, family_of, transformers_of
 
 STEPS = 3
-PROXY_STEPS = 12  # two of them full
 
 
 def predicted_speedup(seconds: Seconds, steps: int, full_steps: int) -> float:
@@ -80,36 +74,3 @@ def time_steps(pipe: DiffusionPipeline, prompt: str, settings: GenerationSetting
         joules=None if timed.denoise_joules is None else timed.denoise_joules / STEPS,
         bytes=torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
     )
-
-
-def measure_proxy_costs(
-    pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int, step_seconds: float
-) -> dict[str, float]:
-    """Seconds that reading each proxy adds to a reused step / `step_seconds`, at least 0.
-
-    They are differences of medians between short generations; proxies of one tensor share a generation.
-    """
-    transformers = list(transformers_of(pipe).values())
-    device, short = pipe._execution_device, replace(settings, steps=PROXY_STEPS)
-
-    def reused_step_seconds(config: GalaxyDiTConfig) -> float:
-        with Acceleration(pipe, config) as acceleration, _call_times(transformers, device) as times:
-            generate(pipe, prompt, short, seed, decode=False)
-        calls = np.subtract(times[1::2], times[::2])
-        reused: dict[int, float] = {}
-        for record, seconds in zip(acceleration.report.calls, calls, strict=False):
-            if record.reused:
-                reused[record.step] = reused.get(record.step, 0.0) + float(seconds)
-        return median(reused.values()) if reused else 0.0
-
-    limits: dict[str, Any] = {"warmup": 0.0, "max_consecutive": None, "order": 0, "correction": False}
-    without = reused_step_seconds(GalaxyDiTConfig(FixedSteps((0, PROXY_STEPS - 1)), **limits))
-    family, measured = family_of(transformers[0]), {}
-    for name in proxies_of(family):
-        base = PROXIES[name].tensor_name
-        if base not in measured:
-            measured[base] = reused_step_seconds(GalaxyDiTConfig(Threshold(1e9), proxy=base, **limits))
-    return {
-        name: max(0.0, round((measured[PROXIES[name].tensor_name] - without) / step_seconds, 4))
-        for name in proxies_of(family)
-    }

@@ -11,7 +11,7 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.calibration.costs import measure_proxy_costs, time_steps
+from galaxydit.calibration.costs import time_steps
 from galaxydit.calibration.evidence import Tried, try_profile
 from galaxydit.calibration.full_precision import in_float32, is_rounded, rounds
 from galaxydit.calibration.generation_observer import observed, record_sample
@@ -105,10 +105,6 @@ class CalibrationMaker(Maker):
         if self.videos is not None:
             fps, path = video.settings.fps, self.videos / f"seed-{video.seed}-{name}.mp4"
             save_video(video.frames, path, fps, sound=video.sound)
-
-    def _costs(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """Seconds that reading each proxy adds to a reused step, divided by those of a full step."""
-        return measure_proxy_costs(self.pipe, prompt, settings, seed, data["step_seconds"])
 
     def _videos(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
         """For each draft of `data["tried"]` (profile, policy, speedups), a row for each of its speedups.

@@ -21,7 +21,7 @@ class RankedProxy:
     """Rank correlations of a proxy's distance with the error of reuse (`calibration.rank`), with 95 % intervals."""
 
     proxy: str
-    cost: Positive  # seconds of reading the proxy / seconds of a full step
+    cost: Positive  # of reading the proxy / of a full step: blocks, or seconds where they were measured
     rho: Correlation  # mean Spearman correlation over the steps of a generation
     low: Correlation
     high: Correlation

@@ -101,7 +101,6 @@ def test_the_parts_of_a_changed_image_are_measured_anew(
         "check",
         "choice-0000",
         "choice-0001",
-        "costs",
         "sample-0000",
         "sample-0001",
         "timing",
