@@ -1,8 +1,7 @@
 """Fit the constants of predict.py to measurements, and check them on rows that the fit has not seen.
 
-`python -m galaxydit.eval.cost.fit [--write]` prints the errors for each set of measurements.json, of fits without each
-model and number of GPUs, and how often the faster of Ulysses and ring attention is named. `--write` replaces
-constants.json.
+`python -m galaxydit.eval.cost.fit [--write]` prints the errors for each set of measurements.json, and of fits without
+each model and number of GPUs. `--write` replaces constants.json.
 """
 
 import json
@@ -173,17 +172,6 @@ def left_out(rows: Sequence[Row], key: Callable[[Row], Any]) -> dict[tuple[str, 
     return {place: check([row for row in rows if (row.name, key(row)) == place], fits[place[1]]) for place in places}
 
 
-def named_splits(rows: Sequence[Row], constants: Constants) -> list[bool]:
-    """Whether the prediction names the faster of each pair of rows, Ulysses alone and with a ring."""
-    pairs: dict[Any, list[Row]] = {}
-    for row in rows:
-        if isinstance(row.work, Workload) and row.split.gpus > 1 and 1 in (row.split.ulysses, row.split.ring):
-            pairs.setdefault((row.group, row.work.batch), []).append(row)
-    both = [pair for pair in pairs.values() if len(pair) == 2]
-    named = (min(pair, key=lambda row: predicted(row, constants)[0]) for pair in both)
-    return [row is min(pair, key=lambda row: row.seconds) for row, pair in zip(named, both, strict=True)]
-
-
 def main() -> None:
     """Print the errors; with --write, replace constants.json."""
     rows = read_measurements()
@@ -203,8 +191,6 @@ def main() -> None:
         values = [error for pair in zip(checked.mean, checked.worst_group, strict=True) for error in pair]
         cells.append([name, str(len(checked.rows)), *("" if math.isnan(error) else f"{error:.1%}" for error in values)])
     log.info("%s", Table(headings, cells).markdown())
-    named = named_splits(seen, constants)
-    log.info("faster of plain Ulysses and plain ring named: %d of %d", sum(named), len(named))
     if "--write" in sys.argv:
         unseen = np.concatenate([checked.rows for checked in models.values()])
         of_seconds, of_joules = np.exp(np.nanquantile(np.abs(unseen), 0.9, axis=0)).tolist()

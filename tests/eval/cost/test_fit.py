@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from galaxydit.eval.cost.fit import PUBLISHED, Row, check, fit, left_out, named_splits, read_measurements
-from galaxydit.eval.cost.predict import Constants, fitted
+from galaxydit.eval.cost.fit import PUBLISHED, Row, check, fit, left_out, predicted, read_measurements
+from galaxydit.eval.cost.predict import Constants, Workload, fitted
 
 ALL = read_measurements()
 ROWS = [row for row in ALL if row.fitted]
@@ -59,6 +59,17 @@ def test_rows_that_no_constant_was_fitted_to_are_near(name: str, limit: float) -
     assert rows
     assert not any(row.fitted for row in rows)
     assert np.nanmax(np.abs(np.expm1(check(rows, fitted()[0]).rows))) <= limit
+
+
+def named_splits(rows: list[Row], constants: Constants) -> list[bool]:
+    """Whether the prediction names the faster of each pair of rows, Ulysses alone and with a ring."""
+    pairs: dict[object, list[Row]] = {}
+    for row in rows:
+        if isinstance(row.work, Workload) and row.split.gpus > 1 and 1 in (row.split.ulysses, row.split.ring):
+            pairs.setdefault((row.group, row.work.batch), []).append(row)
+    both = [pair for pair in pairs.values() if len(pair) == 2]
+    named = (min(pair, key=lambda row: predicted(row, constants)[0]) for pair in both)
+    return [row is min(pair, key=lambda row: row.seconds) for row, pair in zip(named, both, strict=True)]
 
 
 def test_the_faster_of_plain_ulysses_and_plain_ring_is_named() -> None:
