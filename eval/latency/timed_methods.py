@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler
+from torch import Tensor
 
 from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
 from galaxydit.acceleration import Acceleration
@@ -32,10 +33,13 @@ the attribute `transformer`."""
 class _TimedEngine(Engine):
     """Takes all calls for those of one latent and scheduler, because the timed inputs are neither's."""
 
+    _still: Tensor | None = None  # one object, which branches of a pipeline's step share, is not compared by values
+
     def _identify(self, *arguments: Any) -> CallIdentity:
         identity = super()._identify(*arguments)
-        still = torch.zeros_like(identity.latent)
-        return replace(identity, latent=still, scheduler=self.session.source.own_scheduler)
+        if self._still is None:
+            self._still = torch.zeros_like(identity.latent)
+        return replace(identity, latent=self._still, scheduler=self.session.source.own_scheduler)
 
 
 def _galaxydit(reuse: Any, *, proxy: bool) -> Attach:
