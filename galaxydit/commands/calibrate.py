@@ -8,8 +8,8 @@ import typer
 from galaxydit.calibration.budget import FULL, forecast, read_budget
 from galaxydit.calibration.prompt_files import PROMPTS, split_prompts
 from galaxydit.commands import options
+from galaxydit.commands.argument_checks import check_output_file, check_output_folder, check_prompt_inputs
 from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts
-from galaxydit.commands.checks import check_output_file, check_output_folder, check_prompt_inputs
 from galaxydit.commands.console import messages, resumable, say, show, show_json
 
 LARGEST_SEED = 2**63  # leaves room for the seeds of all samples, which are counted from this one

@@ -8,8 +8,8 @@ from rich.console import Group
 from rich.text import Text
 
 from galaxydit.commands import options
+from galaxydit.commands.argument_checks import check_output_folder, check_prompt_inputs
 from galaxydit.commands.captions import Prompts, calibration_prompts, read_or_draw_prompts
-from galaxydit.commands.checks import check_output_folder, check_prompt_inputs
 from galaxydit.commands.console import between_commas, messages, resumable, say, show, show_json
 from galaxydit.commands.jobs import job_keys
 from galaxydit.errors import refusal

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from galaxydit.commands.argument_checks import check_output_folder, check_prompt_inputs
 from galaxydit.commands.captions import WITH_CAPTIONS, read_or_draw_prompts, warn_of_unknown_words
-from galaxydit.commands.checks import check_output_folder, check_prompt_inputs
 from galaxydit.commands.console import amounts, say, show, show_json
 from galaxydit.commands.options import AsJson, InputFiles, RequestOptions, Seed, Sizes, WanTinyByDefault
 from galaxydit.pipelines.table import Table

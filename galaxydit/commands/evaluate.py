@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from galaxydit.commands.argument_checks import check_lasting, check_record
 from galaxydit.commands.check import check
-from galaxydit.commands.checks import check_lasting, check_record
 from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.eval_vbench import app as vbench
 from galaxydit.commands.jobs import JobOptions, make_videos, show_plan

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from galaxydit.commands import options
+from galaxydit.commands.argument_checks import check_output_file, check_prompt_inputs, check_record
 from galaxydit.commands.captions import calibration_prompts, warn_of_unknown_words
-from galaxydit.commands.checks import check_output_file, check_prompt_inputs, check_record
 from galaxydit.commands.console import say, show, step_bar
 from galaxydit.commands.jobs import JobOptions, job_keys, make_videos, show_plan
 from galaxydit.errors import refusal

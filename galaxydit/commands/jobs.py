@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from galaxydit.commands.checks import check_lasting
+from galaxydit.commands.argument_checks import check_lasting
 from galaxydit.commands.console import amounts, resumable, say, show
 from galaxydit.commands.options import MixedVersions, ModelOptions, RayOptions, Sizes
 from galaxydit.errors import GalaxyDiTError

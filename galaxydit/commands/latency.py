@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from galaxydit.commands.checks import check_output_file
+from galaxydit.commands.argument_checks import check_output_file
 from galaxydit.commands.console import say, show, show_json, step_bar
 from galaxydit.commands.options import AsJson
 from galaxydit.errors import refusal

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from galaxydit.commands import options
+from galaxydit.commands.argument_checks import check_output_folder, check_prompt_inputs
 from galaxydit.commands.captions import WITH_CAPTIONS, Prompts, calibration_prompts, read_or_draw_prompts
-from galaxydit.commands.checks import check_output_folder, check_prompt_inputs
 from galaxydit.commands.console import between_commas, say, show, show_json
 from galaxydit.commands.jobs import JobOptions, job_keys, make_videos, show_plan
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from galaxydit.commands.argument_checks import check_output_file, check_output_folder
 from galaxydit.commands.captions import read_or_draw_prompts
-from galaxydit.commands.checks import check_output_file, check_output_folder
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.validate.validation_job import validation_prompts
 from galaxydit.files import replacing
