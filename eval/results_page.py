@@ -147,12 +147,10 @@ def studies_section(results: Path, page: Path) -> str:
     alignment = ResultsFile(results / "alignment" / "results.json")
     for (method, at), row in alignment.results.items():
         psnrs.setdefault(alignment.path, {}).setdefault(f"{at:g}x", {})[method] = row["psnr_of_prompt"]
-    noise = results / "drawn-noise" / "results.json"
+    noise, orders = results / "drawn-noise" / "orders.json", {"order 0": "accelerated", "order 1": "order 1"}
     for name, captions in read(noise)["captions"].items():
-        if all("order 1" in row for row in captions):
-            orders = {"order 0": "accelerated", "order 1": "order 1"}
-            same_draw = {order: [row[key]["psnr_same_draw"] for row in captions] for order, key in orders.items()}
-            psnrs.setdefault(noise, {})[f"{name}, 2x"] = same_draw
+        same_draw = {order: [row[key]["psnr_same_draw"] for row in captions] for order, key in orders.items()}
+        psnrs.setdefault(noise, {})[f"{name}, 2x"] = same_draw
     psnrs |= {path: read(path)["psnr"] for path in sorted((results / "corrections").glob("*.json"))}
     rows = []
     for path, cases in psnrs.items():
