@@ -151,10 +151,20 @@ class Compared:
             f"[{run.path.parent.name}]({relpath(run.path, page.parent)}) ({len(run.captions)}, seed {run.seeds})"
             for run in self.used
         ]
-        rows = [row for run in self.used for row in run.data["rows"] if row["method"] == "repeated plain run"]
-        alone = f" Rounding alone leaves {rows[0]['psnr_mean']:.1f} dB between two plain runs." if rows else ""
         captions, steps = f"{len(self.captions)} captions", f"{conditions['settings']['steps']} steps"
-        return f"{captions}, {steps}, {', '.join(where)}; data (captions): {', '.join(data)}.{alone}"
+        return f"{captions}, {steps}, {', '.join(where)}; data (captions): {', '.join(data)}. {self.rounding()}".strip()
+
+    def rounding(self) -> str:
+        """What rounding alone leaves between two plain runs of these captions; "" where it was not measured."""
+        plain = {
+            (caption, run.seeds): psnr
+            for run in self.used
+            for row in run.data["rows"]
+            if row["method"] == "repeated plain run"
+            for caption, psnr in zip(run.captions, row["psnr_of_prompt"], strict=True)
+            if caption in self.captions
+        }
+        return f"Rounding alone leaves {fmean(by_caption(plain)):.1f} dB between two plain runs." if plain else ""
 
     def commands(self) -> str:
         return "\n".join(("```text", *(run.command() for run in self.used), "```"))

@@ -52,28 +52,23 @@ def table(heading: str, speedups: Sequence[float], rows: Mapping[str, Callable[[
 
 
 def lead_section(results: Path, page: Path) -> str:
-    """For the first screen: PSNR of the nearest methods, and the lead over the strongest and over no calibration."""
+    """For the first screen: PSNR, and the lead over each method that is its kind's strongest at some speedup."""
     best = comparisons(results)[0]
-    nearest = [best.strongest(kind, SHORT) for kind in (CONTROL, PEER)]
-    means = {
-        label(name): lambda at, name=name: number(best.mean(name, at), ".1f") for name in (OURS, GENERAL, *nearest)
+    nearest = dict.fromkeys(best.strongest(kind, at) for kind in (CONTROL, PEER) for at in best.speedups)
+    rows: dict[str, Callable[[float], str]] = {
+        f"{label(OURS)}, dB": lambda at: number(best.mean(OURS, at), ".1f"),
+        **{f"minus {label(name)}": partial(best.difference, OURS, name) for name in (*nearest, GENERAL)},
     }
-    leads: dict[str, Callable[[float], str]] = {
-        "the strongest control": lambda at: best.difference(OURS, best.strongest(CONTROL, at), at),
-        "the strongest peer": lambda at: best.difference(OURS, best.strongest(PEER, at), at),
-        "no calibration": lambda at: best.difference(OURS, GENERAL, at),
-    }
-    tables = table("mean, dB", best.speedups, means), table(f"{label(OURS)} minus", best.speedups, leads)
     conditions = best.runs[0].data["conditions"]
-    where = f"{len(best.captions)} captions, {conditions['dtype']}, {conditions['device']}:"
-    return "\n\n".join((where, *tables))
+    where = f"{len(best.captions)} captions, {conditions['dtype']}, {conditions['device']}"
+    return f"{where}. {best.rounding()}\n\n{table('by compute', best.speedups, rows)}"
 
 
 def comparison_section(results: Path, page: Path) -> str:
     """The comparison of the first screen in full; without seconds, if other work disturbed all of this project's."""
     best = comparisons(results)[0]
     pairs = [(OURS, name) for name in best.methods if name != OURS]
-    pairs += [(GENERAL, name) for name in best.methods if name.startswith("SeaCache") and GENERAL in best.methods]
+    pairs += [(GENERAL, name) for name in best.methods if name not in (OURS, GENERAL)]
     tables = {
         MEANS: {label(name): partial(best.psnr, name) for name in best.methods},
         "difference, dB, by compute": {f"{label(a)} - {label(b)}": partial(best.difference, a, b) for a, b in pairs},

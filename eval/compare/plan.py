@@ -48,10 +48,9 @@ class ComparisonPlan:
             raise refusal("prompts", min(seen), expected, "leave them out, because settings were tuned on them")
 
     def generations(self, methods: "Sequence[Method]", steps: int) -> tuple[int, int]:
-        """Most generations to tune, if 40 % of the settings stay after the first prompt, and to score."""
+        """Most generations to tune and to score."""
         candidates = sum(len(method.settings(steps)) for method in methods if method.tuned)
-        tuning = round(candidates * (1 + 0.4 * (self.tuned - 1)))
-        return tuning, len(methods) * (len(self.speedups) + 1) * len(self.prompts) * len(self.seeds)
+        return candidates * self.tuned, len(methods) * (len(self.speedups) + 1) * len(self.prompts) * len(self.seeds)
 
     @property
     def tuning_prompts(self) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from galaxydit.eval.methods.method import Setting
 from galaxydit.pipelines.trial_result import TrialResult
 
 SPEEDUP_MARGIN = 1.25  # settings further than this factor from all wanted speedups are dropped
-PSNR_MARGIN = 2.0  # dB; settings further behind an equally fast setting are dropped after the first prompts
 STANDARD_ERRORS = 2.0  # by which a bracket is widened
 
 COARSE = 4  # of a long run of settings, every fourth is tried first
@@ -93,19 +92,11 @@ def refined(tried: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
 
 
 def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
-    """Indices of the settings in the wanted range, without those 2 dB behind an equally fast or faster one.
-
-    The nearest setting beyond each end of the range counts as in the range.
-    """
+    """Indices of the settings in the wanted range; the nearest beyond each end of the range counts as in it."""
     low, high = math.log(min(speedups) / SPEEDUP_MARGIN), math.log(max(speedups) * SPEEDUP_MARGIN)
     slower = max((c.log_speedup for c in candidates if c.log_speedup < low), default=low)
     faster = min((c.log_speedup for c in candidates if c.log_speedup > high), default=high)
-    inside = [c for c in candidates if slower <= c.log_speedup <= faster]
-    return [
-        c.index
-        for c in inside
-        if not any(o.log_speedup >= c.log_speedup and o.psnr > c.psnr + PSNR_MARGIN for o in inside)
-    ]
+    return [c.index for c in candidates if slower <= c.log_speedup <= faster]
 
 
 def pareto_front(settings: Sequence[T], point: Callable[[T], Any] = attrgetter("log_speedup", "psnr")) -> list[T]:

@@ -59,6 +59,6 @@ def test_the_last_generations_leave_no_more_behind_than_the_first(tiny_wan: Any,
     tensors, objects, memory = (late - early for early, late in zip(before, after, strict=True))
     growth = f"{tensors} tensors, {objects} objects, {memory / 2**20:.1f} MiB"
     logging.info("generations %d to %d, attached %s: %s", FIRST, GENERATIONS, attached, growth)
-    assert tensors == 0, growth
+    assert tensors <= 0, growth  # fewer: what tests before this one had left was collected
     assert objects < 5 * (GENERATIONS - FIRST), growth  # one record or state kept for each generation has more
     assert memory < 32 * 2**20, growth

@@ -26,8 +26,8 @@ def test_screening_keeps_what_may_be_chosen_and_the_nearest_outside():
     assert screen([slow, slower, inside, fast, faster], [1.5, 3.0]) == [slow.index, inside.index, fast.index]
 
 
-def test_screening_drops_what_lies_far_behind_one_that_is_as_fast():
-    assert screen([at(0, 2.0, 30), at(1, 2.0, 33), at(2, 1.9, 31.5)], [2.0]) == [1, 2]
+def test_screening_drops_nothing_for_the_psnr_of_one_prompt():
+    assert screen([at(0, 2.0, 20), at(1, 2.0, 33), at(2, 1.9, 30)], [2.0]) == [0, 1, 2]
 
 
 def test_the_front_is_what_nothing_beats():
