@@ -170,14 +170,14 @@ def draws_section(results: Path, page: Path) -> str:
     rows = []
     for name, (kind, other) in pairs.items():
         cells = []
-        for speedup in ("15", "20", "25", "30"):
+        for speedup in ("15", "20", "25", "30", "40"):
             own = [found for key, found in psnrs.items() if re.fullmatch(rf"{kind}(-\d)?-{speedup}", key)]
-            base = psnrs[f"{other}-{speedup}"]
+            base = psnrs.get(f"{other}-{speedup}", {})
             captions = [caption for caption in base if own and all(caption in found for found in own)]
             differences = [fmean(found[caption] for found in own) - base[caption] for caption in captions]
             cells.append(f"{lead(differences)}, {len(captions)}" if captions else DASH)
         rows.append([name, *cells])
-    return Table(("difference, dB, captions", "1.5x", "2x", "2.5x", "3x"), rows).markdown()
+    return Table(("difference, dB, captions", "1.5x", "2x", "2.5x", "3x", "4x"), rows).markdown()
 
 
 SECTIONS: dict[str, Callable[[Path, Path], str]] = {
