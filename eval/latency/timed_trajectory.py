@@ -151,6 +151,7 @@ class TimedTrajectory:
         return max(counts["full"]), max(counts["reused"], default=0)
 
     def _reset(self) -> None:
+        self.transformer._current_timestep = None
         (self.attached.reset or self.transformer._reset_stateful_cache)()
 
     @torch.no_grad()
@@ -165,6 +166,7 @@ class TimedTrajectory:
                 is_full = step in self.forced.full
                 which = 1 - which if is_full else which
                 latents, timestep = self.inputs.latents[which], self.inputs.timesteps[which]
+                self.transformer._current_timestep = step  # as a pipeline says in its loop, whose latents need no check
                 context = {"step_index": step, "num_inference_steps": self.forced.steps, "sigma": sigma_of(step)}
                 predictions = []
                 for branch, text in zip(BRANCHES, self.inputs.text, strict=True):
