@@ -12,6 +12,7 @@ from statistics import fmean, stdev
 from typing import Any, TypeVar
 
 from galaxydit.eval.methods.method import Setting
+from galaxydit.pipelines.psnr import HIGHEST_PSNR
 from galaxydit.pipelines.trial_result import TrialResult
 
 SPEEDUP_MARGIN = 1.25  # settings further than this factor from all wanted speedups are dropped
@@ -28,7 +29,7 @@ class Candidate:
     """One setting of a method, by its `index`, measured on `n` videos.
 
     log_speedup: of 1 / the mean compute fraction; spread: standard deviation of the videos' log speedups, 0 for one.
-    psnr: mean, dB.
+    psnr: mean, dB. changes: whether every video differs from the plain one.
     """
 
     index: int
@@ -36,14 +37,16 @@ class Candidate:
     psnr: float
     spread: float
     n: int
+    changes: bool = True
 
 
 def candidate(index: int, results: Sequence[TrialResult]) -> Candidate:
     fractions = [result.compute_fraction or 1.0 for result in results]
     log_speedups = [-math.log(fraction) for fraction in fractions]
     spread = stdev(log_speedups) if len(log_speedups) > 1 else 0.0
-    psnr = fmean(result.metrics["psnr"] for result in results)
-    return Candidate(index, -math.log(fmean(fractions)), psnr, spread, len(results))
+    psnrs = [result.metrics["psnr"] for result in results]
+    changes = max(psnrs) < HIGHEST_PSNR
+    return Candidate(index, -math.log(fmean(fractions)), fmean(psnrs), spread, len(results), changes)
 
 
 def coarse(settings: Sequence[Setting], speedups: Sequence[float]) -> list[int]:
@@ -116,11 +119,15 @@ def bracket(candidates: Sequence[Candidate], speedups: Sequence[float], scored: 
 
     Each end is the nearest setting whose log speedup is a margin away from the wanted one. The margin is two standard
     errors of the difference between tuning and `scored` new videos, because a method whose decisions depend on the
-    video has another speedup on other prompts.
+    video has another speedup on other prompts. As in `at_speedup`, settings that left a video unchanged are ignored
+    unless all did; if the front has no slower setting, the nearest slower one shows that its slowest is faster and
+    better.
     """
-    front = pareto_front(candidates)
+    changing = [c for c in candidates if c.changes] or list(candidates)
+    front = pareto_front(changing)
     margins = [STANDARD_ERRORS * c.spread * math.sqrt(1 / c.n + 1 / scored) - 1e-6 for c in front]
     chosen: set[int] = set()  # places in the front
+    beaten: set[Candidate] = set()
     for speedup in speedups:
         beyond = [c.log_speedup - math.log(speedup) for c in front]
         below = [place for place, margin in enumerate(margins) if beyond[place] <= -margin]
@@ -128,4 +135,8 @@ def bracket(candidates: Sequence[Candidate], speedups: Sequence[float], scored: 
         first = below[-1] if below else 0
         last = above[0] if above else len(front) - 1
         chosen.update(range(min(first, last), max(first, last) + 1))
-    return [front[place].index for place in sorted(chosen)]
+        if front[0].log_speedup > math.log(speedup):
+            slower = [c for c in changing if c.log_speedup < math.log(speedup)]
+            beaten.update(sorted(slower, key=attrgetter("log_speedup"))[-1:])
+    kept = beaten | {front[place] for place in chosen}
+    return [c.index for c in sorted(kept, key=attrgetter("log_speedup", "index"))]

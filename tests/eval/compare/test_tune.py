@@ -56,6 +56,16 @@ def test_out_of_reach_the_nearest_is_scored(speedup, nearest):
     assert bracket([at(0, 1.5, 40), at(1, 3.0, 30)], [speedup], scored=32) == [nearest]
 
 
+def test_a_setting_that_left_a_video_unchanged_is_no_slower_end():
+    unchanged = candidate(0, [TrialResult(compute_fraction=0.9, metrics={"psnr": psnr}) for psnr in (120.0, 40.0)])
+    assert bracket([unchanged, at(1, 1.4, 41), at(2, 1.6, 38)], [1.5], scored=32) == [1, 2]
+    assert bracket([unchanged], [1.5], scored=32) == [0]
+
+
+def test_where_the_front_has_no_slower_setting_the_nearest_slower_one_is_scored_too():
+    assert bracket([at(0, 1.1, 30), at(1, 1.4, 34), at(2, 1.6, 38), at(3, 2.0, 36)], [1.5], scored=32) == [1, 2]
+
+
 def test_settings_that_ask_for_a_speedup_are_tried_near_the_wanted_ones():
     asking = [{"speedup": speedup} for speedup in (1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0)]
     assert coarse(asking, [2.0]) == [2, 3, 4, 5]
