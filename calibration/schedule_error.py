@@ -25,9 +25,8 @@ class ScheduleError:
         d(a, b) = (sum over a < i < b of w_i (p_i - y_i)) - w_b c (p_b - y_b)
 
     The last term is the correction of the full step b: c is `extrapolation.missed` times `extrapolation.CORRECTED`, and
-    0 for the last step and without `corrects`. All p_i of an interval extrapolate the same steps, so their errors are
-    added as vectors; products of errors of different intervals count with `coherence`. Schedules compute the step
-    `switch`, because a second transformer cannot reuse steps of the first.
+    0 for the last step and without `corrects`. Errors of an interval add as vectors, because its predictions
+    extrapolate the same steps. Schedules compute the step `switch`: a second transformer cannot reuse the first's.
     """
 
     def __init__(self, recordings: Sequence[Recording], corrects: bool = True) -> None:

@@ -31,75 +31,56 @@ def planned_schedules(
 ) -> dict[int, FullSteps]:
     """By number of full steps, the best schedule on recordings that are `balanced` at `counts`."""
     # Rounding is left out: after the first reused step, full steps differ from the plain ones by rounding, too.
-    model = balanced(ScheduleError(recordings, corrects), propagation, counts, warmup=WARMUP, order=order)
-    found = best_schedules(model, len(model.sigmas), propagation, warmup=WARMUP, order=order)
-    return {count: schedule for count, (schedule, _) in found.items()}
+    model = balanced(ScheduleError(recordings, corrects), propagation, counts, order)
+    return best_schedules(model, len(model.sigmas), propagation, warmup=WARMUP, order=order)
 
 
 def best_schedules(
-    model: ScheduleError,
-    most: int,
-    propagation: ErrorPropagation,
-    *,
-    warmup: int = 1,
-    order: Order = 1,
-    longest_gap: int = LONGEST_GAP,
-) -> dict[int, tuple[FullSteps, float]]:
-    """By number of full steps up to `most`, the schedule with the least mean square error of the final latent, and it.
+    model: ScheduleError, most: int, propagation: ErrorPropagation, *, warmup: int = 1, order: Order = 1
+) -> dict[int, FullSteps]:
+    """By number of full steps up to `most`, the schedule with the least mean square error of the final latent.
 
-    Errors of different reuse intervals add incoherently. See `cheapest_schedules`, with gaps up to `longest_gap`.
+    The first `warmup` steps, the model's `switch` and the last step are computed. Errors of different reuse intervals
+    add incoherently, and each depends on three neighbouring full steps, so dynamic programming over pairs is exact.
     """
-    costs = interval_errors(model, propagation, order=order, longest_gap=longest_gap)
-    return cheapest_schedules(costs, most, warmup=warmup, switch=model.switch)
-
-
-def cheapest_schedules(
-    costs: Array, most: int, *, warmup: int = 1, switch: int = 0
-) -> dict[int, tuple[FullSteps, float]]:
-    """By number of full steps up to `most`, the schedule with the least total cost, and this cost.
-
-    `costs[step, gap before, gap]` is that of reusing the steps between the full steps `step` and `step` + `gap`, where
-    the one before lies `gap before` steps earlier (0: none). It depends on three neighbouring full steps, so dynamic
-    programming over pairs of them is exact. The first `warmup` steps, `switch` and the last step are computed.
-    """
-    steps, gaps = len(costs), costs.shape[2]
-    # best[at, gap, used]: least cost of a schedule whose `used` full steps end with `at - gap` and `at`; before[...] is
-    # the gap before `at - gap` in it.
-    best = np.full((steps, gaps, most + 1), np.inf)
+    errors = interval_errors(model, propagation, order)
+    steps, switch = len(errors), model.switch
+    # best[at, gap, used]: least error of a schedule whose `used` full steps end with `at - gap` and `at`; before[...]
+    # is the gap before `at - gap` in it.
+    best = np.full((steps, LONGEST_GAP + 1, most + 1), np.inf)
     before = np.zeros(best.shape, dtype=int)
     best[0, 0, 1] = 0.0
     for at in range(steps - 1):
-        longest = 1 if at + 1 < warmup else min(gaps - 1, (switch if at < switch else steps - 1) - at)
+        longest = 1 if at + 1 < warmup else min(LONGEST_GAP, (switch if at < switch else steps - 1) - at)
         for gap in range(1, longest + 1):
-            totals = best[at, :, :-1] + costs[at, :, gap, None]
+            totals = best[at, :, :-1] + errors[at, :, gap, None]
             before[at + gap, gap, 1:] = totals.argmin(axis=0)
             best[at + gap, gap, 1:] = totals.min(axis=0)
     found = {}
     for used in range(1, most + 1):
         gap = int(best[-1, :, used].argmin())
-        if np.isfinite(total := best[-1, gap, used]):
+        if np.isfinite(best[-1, gap, used]):
             at, schedule = steps - 1, [steps - 1]
             for left in range(used, 1, -1):
                 at, gap = at - gap, int(before[at, gap, left])
                 schedule.append(at)
-            found[used] = (tuple(reversed(schedule)), float(total))
+            found[used] = tuple(reversed(schedule))
     return found
 
 
-def interval_errors(
-    model: ScheduleError, propagation: ErrorPropagation, *, order: Order = 1, longest_gap: int = LONGEST_GAP
-) -> Array:
-    """Mean square error of the final latent that each possible reuse interval causes, `(step, gap before, gap)`.
+def interval_errors(model: ScheduleError, propagation: ErrorPropagation, order: Order = 1) -> Array:
+    """Mean square error of the final latent from the steps between the full steps `step` and `step` + `gap`.
 
-    It is 0 where no step is reused and where a full step would lie outside the generation.
+    It is `(step, gap before, gap)`, where the full step before lies `gap before` steps earlier (0: none), and 0 where
+    no step is reused or a full step would lie outside the generation.
     """
     steps = len(model.sigmas)
-    errors = np.zeros((steps, longest_gap + 1, longest_gap + 1))
+    errors = np.zeros((steps, LONGEST_GAP + 1, LONGEST_GAP + 1))
     places, rows = [], []
     for at in range(steps):
         sensitivity = propagation.sensitivity(model.sigmas[at])
-        for before in range(min(longest_gap, at) + 1):
-            for gap in range(2, min(longest_gap, steps - 1 - at) + 1):
+        for before in range(min(LONGEST_GAP, at) + 1):
+            for gap in range(2, min(LONGEST_GAP, steps - 1 - at) + 1):
                 places.append((at, before, gap))
                 rows.append(sensitivity * model.interval_error(at - before if before else None, at, at + gap, order))
     if rows:
@@ -109,17 +90,15 @@ def interval_errors(
     return errors
 
 
-def balanced(
-    model: ScheduleError, propagation: ErrorPropagation, counts: Sequence[int], *, warmup: int = 1, order: Order = 1
-) -> ScheduleError:
+def balanced(model: ScheduleError, propagation: ErrorPropagation, counts: Sequence[int], order: Order) -> ScheduleError:
     """`model` with each recording weighted by the inverse of its error under the schedules of `counts` full steps.
 
     Sensitivities differ by a factor of 30, and the gradient of a mean of logarithms, the PSNR, weights recordings so.
     """
     for _ in range(ROUNDS):
-        schedules = best_schedules(model, max(counts), propagation, warmup=warmup, order=order)
+        schedules = best_schedules(model, max(counts), propagation, warmup=WARMUP, order=order)
         errors = [
-            model.final_error(schedules[count][0], propagation, order=order, coherence=0.0)
+            model.final_error(schedules[count], propagation, order=order, coherence=0.0)
             for count in counts
             if count in schedules
         ]

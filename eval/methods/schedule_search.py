@@ -31,7 +31,7 @@ def search(
     recordings = [record_sample(pipe, prompt, settings, seed + index)[0] for index, prompt in enumerate(prompts)]
     steps, counts = recordings[0].steps, full_step_counts(recordings[0].steps)
     schedules = best_schedules(ScheduleError(recordings), max(counts), ErrorPropagation())
-    return {str(count): schedules[count][0] if count in schedules else even_schedule(steps, count) for count in counts}
+    return {str(count): schedules[count] if count in schedules else even_schedule(steps, count) for count in counts}
 
 
 @method(

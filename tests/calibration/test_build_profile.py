@@ -21,8 +21,7 @@ from galaxydit.profiles.schema import Profile
 def planned(recordings: list[Recording]) -> Callable[[float], tuple[Target, ...]]:
     """The target for a speedup, if there is one."""
     model = ScheduleError(recordings)
-    found = best_schedules(model, len(model.sigmas), ErrorPropagation())
-    schedules = {count: full for count, (full, _) in found.items()}
+    schedules = best_schedules(model, len(model.sigmas), ErrorPropagation())
     return lambda speedup: plan_targets(schedules, model.sigmas, [speedup], warmup=0.0)
 
 
@@ -37,7 +36,7 @@ def test_the_first_two_steps_are_computed_however_little_an_early_error_counts(
 ) -> None:
     late = ErrorPropagation((0.9, 0.2), (0.001, 100.0))
     steps = len(recordings[0].sigmas)
-    free, _ = best_schedules(ScheduleError(recordings), steps, late)[round(steps / 5)]
+    free = best_schedules(ScheduleError(recordings), steps, late)[round(steps / 5)]
     assert free[1] > 1, "without the rule the second step would be reused"
     arguments = {"seed": 0, "speedups": (5.0,), "propagation": late, "name": "late"}
     (target,) = (
