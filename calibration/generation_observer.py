@@ -44,28 +44,23 @@ class GenerationObserver(Observer):
         self._offered = tuple(PROXIES[name] for name in proxies_of(self._family))
         self.proxies = frozenset(proxy.tensor_name for proxy in self._offered)
         self._call: Call | None = None
-        self._component = ""
         self._switch = 0
         self._scheduler: Any = None
-        self._latent_shape: tuple[int, ...] = ()
         self._sigmas: list[float] = []
+        self._scalars: list[dict[str, Tensor]] = []  # of each step, by proxy or NORM
+        self._guided: list[Tensor] = []
         self._previous: dict[str, Tensor] = {}
         self._outputs: dict[str, Tensor] = {}
-        self._scalars: dict[str, Tensor] = {}
-        self._finished: list[dict[str, Tensor]] = []
-        self._guided: list[Tensor] = []
         self.steps_of_calls: list[int] = []
 
     def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
-        """Keep the distances of each kind between the conditional branch of a proxy's tensor and that of the step
-        before.
-        """
+        """Keep the distances of a proxy's tensor, of the conditional branch, to that of the step before."""
         self._enter(call)
         if (current := self._branches_of(call, tensor).get(CONDITIONAL)) is not None:
             if name in self._previous:
                 for proxy in self._offered:  # one tensor serves all distances
                     if proxy.tensor_name == name:
-                        self._scalars[proxy.name] = distance_of(proxy, current, self._previous[name]).max()
+                        self._scalars[-1][proxy.name] = distance_of(proxy, current, self._previous[name]).max()
             self._previous[name] = current
 
     def on_output(self, call: Call, output: Tensor) -> None:
@@ -77,13 +72,13 @@ class GenerationObserver(Observer):
     def recording(self, prompt: str, seed: int) -> Recording:
         """The recording of the finished generation. Raises GalaxyDiTError if no step was recognised."""
         self._finish_step()
-        if not self._finished:
+        if self._call is None:
             raise GalaxyDiTError("the steps of the transformer calls are unknown; calibrate a diffusers pipeline")
         differences = torch.stack(self._guided).cpu().double().diff(dim=0)
         products = (differences @ differences.T / differences.shape[1]).tolist()
 
         def column(key: str) -> tuple[float, ...]:
-            return tuple(round_digits(scalars.get(key, 0.0)) for scalars in self._finished)
+            return tuple(round_digits(scalars.get(key, 0.0)) for scalars in self._scalars)
 
         return Recording(
             prompt=prompt,
@@ -91,12 +86,20 @@ class GenerationObserver(Observer):
             sigmas=tuple(map(round_digits, self._sigmas)),
             scheduler_response=tuple(map(round_digits, scheduler_response(self._scheduler, self._sigmas))),
             guidance_scale=guidance_of(self._pipe),
-            latent_shape=self._latent_shape,
+            latent_shape=tuple(self._call.latent.shape[1:]),
             distances={proxy.name: column(proxy.name) for proxy in self._offered},
             guided_norms=column(NORM),
             guided_products=tuple(tuple(round_digits(value, 10) for value in row) for row in products),
             switch=self._switch,
         )
+
+    def save(self, path: Path, settings: GenerationSettings, prompt: str, seed: int) -> None:
+        """Write the recording of the video that was made with `settings`, with all that it depends on.
+
+        A calibration only checks by it: the model's own dtype hides how little outputs change.
+        """
+        recording = asdict(self.recording(prompt, seed))
+        write_json(path, {"conditions": conditions_of(self._pipe, settings), "recording": recording})
 
     def _enter(self, call: Call) -> None:
         """Make `call` the current call; the first one of a step finishes the step before."""
@@ -104,16 +107,14 @@ class GenerationObserver(Observer):
             return
         if self._call is None or call.info.step != self._call.info.step:
             self._finish_step()
-            component = call.component
-            if self._call is not None and component != self._component:
+            if self._call is not None and call.component != self._call.component:
                 self._switch = len(self._sigmas)
                 self._previous.clear()
-            self._component = component
             self._sigmas.append(call.info.sigma)
+            self._scalars.append({})
         self._call = call
         self.steps_of_calls.append(len(self._sigmas) - 1)
         self._scheduler = self._pipe.scheduler  # kept, because a temporary flow shift replaces it for one generation
-        self._latent_shape = tuple(call.latent.shape[1:])
 
     def _branches_of(self, call: Call, tensor: Tensor) -> dict[str, Tensor]:
         """`tensor` by branch; a concatenated batch has the unconditional half first, and an odd one counts for both."""
@@ -126,17 +127,17 @@ class GenerationObserver(Observer):
 
     def _finish_step(self) -> None:
         """Keep a subsample of the guided prediction, and its norm on the device, so that no step waits for it."""
-        if not self._outputs:
+        if self._call is None or not self._outputs:
             return
-        scale = guidance_of(self._pipe, self._component)
+        scale = guidance_of(self._pipe, self._call.component)
         guided = guide(self._outputs[CONDITIONAL], self._outputs.get(UNCONDITIONAL), scale)
         stride = max(1, guided.numel() // GUIDED_ELEMENTS)
-        while math.gcd(stride, self._latent_shape[-1]) > 1:  # else only some columns of the latent would be sampled
+        while (
+            math.gcd(stride, self._call.latent.shape[-1]) > 1
+        ):  # else only some columns of the latent would be sampled
             stride += 1
         self._guided.append(guided[::stride].clone())
-        self._scalars[NORM] = guided.square().mean().sqrt()
-        self._finished.append(self._scalars)
-        self._scalars = {}
+        self._scalars[-1][NORM] = guided.square().mean().sqrt()
         self._outputs.clear()
 
 
@@ -151,29 +152,12 @@ def observed(pipe: DiffusionPipeline) -> Iterator[GenerationObserver]:
 def record_sample(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int
 ) -> tuple[Recording, GeneratedVideo, Outputs]:
-    """The recording of a full generation, the generation without frames, and all outputs."""
+    """The recording of a full generation, the generation without frames, and the outputs of its calls."""
     outputs = Outputs()
     with answering(pipe, outputs.keep), observed(pipe) as observer:
         generation = generate(pipe, prompt, settings, seed, decode=False)
     outputs.steps = tuple(observer.steps_of_calls)
     return observer.recording(prompt, seed), generation, outputs
-
-
-def save_recording(
-    path: Path,
-    pipe: DiffusionPipeline,
-    observer: GenerationObserver,
-    settings: GenerationSettings,
-    prompt: str,
-    seed: int,
-) -> None:
-    """Write the recording of the video that was made within `observed`, with all that it depends on.
-
-    A calibration only checks by it: the model's own dtype hides how little outputs change.
-    """
-    write_json(
-        path, {"conditions": conditions_of(pipe, settings), "recording": asdict(observer.recording(prompt, seed))}
-    )
 
 
 def read_recorded(path: Path, conditions: Mapping[str, Any]) -> Recording:

@@ -105,7 +105,7 @@ def ratios_of_distances(full: Recording, small: Recording) -> dict[str, Array]:
     found = {}
     for proxy, values in full.distances.items():
         above, below = np.array(values), np.array(small.distances[proxy])
-        found[proxy] = np.where((above > 0) & (below > 0), above / np.where(below > 0, below, 1.0), 1.0)
+        found[proxy] = np.divide(above, below, out=np.ones_like(above), where=(above > 0) & (below > 0))
     return found
 
 
@@ -115,8 +115,7 @@ def rounding_between(own: Recording, exact: Recording) -> float:
     The differences into and out of a step hold its rounding with opposite signs, which lowers the mean of their
     product.
     """
-    missing = np.diagonal(exact.products - own.products, 1)
-    return _rms_share(missing, exact)
+    return _rms_share(np.diagonal(exact.products - own.products, 1), exact.guided_norms[1:-1])
 
 
 def estimated_rounding(own: Recording) -> float:
@@ -124,14 +123,11 @@ def estimated_rounding(own: Recording) -> float:
 
     Products of differences three steps apart hold no rounding, and are near those of neighbours on a smooth trajectory.
     """
-    missing = np.zeros(own.steps - 2)
-    missing[1:-1] = np.diagonal(own.products, 3) - np.diagonal(own.products, 1)[1:-1]
-    return _rms_share(missing[1:-1], replace(own, guided_norms=own.guided_norms[1:-1]))
+    return _rms_share(np.diagonal(own.products, 3) - np.diagonal(own.products, 1)[1:-1], own.guided_norms[2:-2])
 
 
-def _rms_share(mean_squares: Array, recording: Recording) -> float:
-    norms = np.array(recording.guided_norms)[1:-1]
-    return float(np.sqrt(max(0.0, float(np.median(mean_squares / norms**2)))))
+def _rms_share(mean_squares: Array, norms: Sequence[float]) -> float:
+    return float(np.sqrt(max(0.0, float(np.median(mean_squares / np.array(norms) ** 2)))))
 
 
 def median_change(recordings: Sequence[Recording]) -> float:

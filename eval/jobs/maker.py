@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 import galaxydit
-from galaxydit.calibration.generation_observer import observed, save_recording
+from galaxydit.calibration.generation_observer import observed
 from galaxydit.errors import GalaxyDiTError, noted, refusal
 from galaxydit.eval.jobs.decoder_input import decode_frames, from_bytes, recording, to_bytes
 from galaxydit.eval.jobs.job import FEWER_STEPS, OWN, PLUGIN, Job, Variant, calibration_of
@@ -117,7 +117,7 @@ class VideoMaker(Maker):
             observer = stack.enter_context(observed(self.pipe)) if records else None
             made = self._generate(unit)
         if records is not None and observer is not None:
-            save_recording(records, self.pipe, observer, self.settings, made.video.prompt, made.video.seed)
+            observer.save(records, self.settings, made.video.prompt, made.video.seed)
         frames, failures = made.video.frames, dict[str, str]()
         files = {}
         if not self.job.comparison or unit.data["prompt_index"] == unit.data["sample"] == 0:

@@ -77,7 +77,7 @@ def generate(
     check_output_file(Path(out), ".mp4")
     say(f"loading {source.model}")
     import galaxydit
-    from galaxydit.calibration.generation_observer import observed, save_recording
+    from galaxydit.calibration.generation_observer import observed
     from galaxydit.pipelines.generate import generate as generate_video
     from galaxydit.pipelines.video import save_video
 
@@ -91,7 +91,7 @@ def generate(
             generation = generate_video(pipe, prompt, settings, seed, on_step=on_step)
         seconds = f"denoising {generation.denoise_seconds:.2f} s, end to end {generation.end_to_end_seconds:.2f} s"
     if record is not None and observer is not None:
-        save_recording(record, pipe, observer, settings, prompt, seed)
+        observer.save(record, settings, prompt, seed)
     save_video(generation.frames, out, settings.fps, lossless=lossless, sound=generation.sound)
     reports = [] if handle is None else handle.reports  # empty if no step was recognised; a warning says so
     summary = str(reports[-1]) if reports else seconds
