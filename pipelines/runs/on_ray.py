@@ -13,7 +13,7 @@ from typing import Any
 from galaxydit import errors
 from galaxydit.errors import refusal
 from galaxydit.pipelines.runs.cluster import LOOK_EVERY, Cluster
-from galaxydit.pipelines.runs.run import Executor, Maker, Progress, Rank, attempt, make_and_commit, new_record
+from galaxydit.pipelines.runs.run import Executor, Finished, Maker, Progress, Rank, attempt, make_and_commit, new_record
 from galaxydit.pipelines.runs.store import Store
 from galaxydit.pipelines.runs.unit import Record, Unit
 
@@ -112,7 +112,7 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
         self._serves: tuple[Maker, str] | None = None
         self._deaths: Counter[str] = Counter()
 
-    def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
+    def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> Finished:
         if self._serves != (maker, store.root):
             self._stop_workers(self._workers)
             self._serves = maker, store.root
@@ -130,7 +130,7 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
                         self._begin(worker)
                 done, _ = self._ray.wait(list(self._pending), timeout=LOOK_EVERY)
                 for reference in done:
-                    self._receive(reference)
+                    yield from self._receive(reference)
         except ConnectionError:
             self._workers, self._pending = [], {}  # they end with their cluster, which no longer takes orders
             raise
@@ -170,7 +170,7 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
         for actor in worker.actors:
             self._pending[actor.work.remote(worker.units[0])] = worker
 
-    def _receive(self, reference: Any) -> None:
+    def _receive(self, reference: Any) -> Finished:
         """Take the result of an ended call; begin the worker's next unit, or replace a dead worker."""
         worker = self._pending.pop(reference, None)
         if worker is None:  # an actor of a worker that is gone
@@ -180,7 +180,7 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
         except self._ray.exceptions.RayTaskError as error:
             raise (error.cause or error) from error
         except self._ray.exceptions.RayError as error:
-            self._replace(worker, error)
+            yield from self._replace(worker, error)
             return
         worker.record = record or worker.record
         for each in warned:
@@ -188,11 +188,11 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
         if not worker.units or worker in self._pending.values():  # it has loaded, or not all of its actors are ready
             return
         worker.units.popleft()
-        self._progress.finish(worker.number, worker.record)
+        yield worker.number, worker.record
         if worker.units:
             self._begin(worker)
 
-    def _replace(self, worker: Worker, error: Exception) -> None:
+    def _replace(self, worker: Worker, error: Exception) -> Finished:
         """Remove a dead worker and put the rest of its group back at the front of the queue.
 
         A unit at which `DEATHS` workers died is recorded as failed; raises ChildProcessError if they died while
@@ -210,7 +210,7 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
                 )
             trace = f"{DEATHS} workers died while they made this unit; the last time: {error}"
             record = new_record(worker.units.popleft(), None, trace, attempts=DEATHS)
-            self._progress.finish(worker.number, self._store.commit(record, {}))
+            yield worker.number, self._store.commit(record, {})
         if worker.units:
             self._queue.appendleft(worker.units)
 

@@ -41,6 +41,7 @@ class Tally:
     # of the last done units, in seconds of any one clock, ascending
     times: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_OVER))
     rows: dict[str, WorkerRow] = field(default_factory=dict)  # by worker or host
+    all_stages_end: float | None = None  # estimated, on the clock of `time.monotonic`
 
     def add(self, name: str, record: Record) -> None:
         """Count a record in the run and in the row `name`, but not in `times`."""
@@ -61,12 +62,12 @@ class Tally:
             return None
         return timedelta(seconds=round(self.remaining * (self.times[-1] - self.times[0]) / (len(self.times) - 1)))
 
-    @property
-    def counts(self) -> str:
-        return f"{self.done} done, {self.failed} failed, {self.remaining} remaining"
-
     def __str__(self) -> str:
-        return f"{self.counts}, {self.left} left" if self.remaining and self.left is not None else self.counts
+        counts = f"{self.done} done, {self.failed} failed, {self.remaining} remaining"
+        if self.all_stages_end is not None:
+            left = round(max(0.0, self.all_stages_end - time.monotonic()))
+            return f"{counts}, all stages about {timedelta(seconds=left)}" if left else counts
+        return f"{counts}, {self.left} left" if self.remaining and self.left is not None else counts
 
 
 def tally(records: Iterable[Record], total: int) -> Tally:
@@ -80,24 +81,18 @@ def tally(records: Iterable[Record], total: int) -> Tally:
     return counted
 
 
-def render(counted: Tally, heading: str = "host", text: str = "") -> Group:
-    """A bar, a line of text (by default of the tally), and a table of `counted.rows` by `heading`."""
+def render(counted: Tally, heading: str = "host") -> Group:
+    """A bar, a line of text, and a table of `counted.rows` by `heading`."""
     bar = ProgressBar(total=max(1, counted.total), completed=counted.done + counted.failed, width=40)
-    parts: list[RenderableType] = [Padding(bar, expand=False), Text(text or str(counted))]
-    if counted.rows:
-        running = [row.running for row in counted.rows.values()]
-        headings = (heading, *["running"] * any(running), "done", "failed", "s/unit")
-        rows = [
-            (
-                name,
-                *[row.running] * any(running),
-                str(row.done),
-                str(row.failed),
-                f"{row.seconds / row.done:.1f}" if row.done else "",
-            )
-            for name, row in counted.rows.items()
-        ]
-        parts.append(Table(headings, rows, 1 + any(running)))
+    parts: list[RenderableType] = [Padding(bar, expand=False), Text(str(counted))]
+    rows = [
+        (name, row.running, str(row.done), str(row.failed), f"{row.seconds / row.done:.1f}" if row.done else "")
+        for name, row in counted.rows.items()
+    ]
+    if any(row.running for row in counted.rows.values()):
+        parts.append(Table((heading, "running", "done", "failed", "s/unit"), rows, labels=2))
+    elif rows:
+        parts.append(Table((heading, "done", "failed", "s/unit"), [(name, *rest) for name, _, *rest in rows]))
     return Group(*parts)
 
 
@@ -126,18 +121,17 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
 
     def __init__(self, console: Console | None = None) -> None:
         self.stage = ""
-        self._end: float | None = None  # of all stages, on the clock of `time.monotonic`
         self._console = console or Console(soft_wrap=True)
         self._counted = Tally(0)
         self._live: Live | None = None
 
     def start(self, total: int, done: int, failed: int) -> None:
-        self._counted = Tally(total, done, failed)
-        self._line(f"start; {self._state()}")
+        self._counted = Tally(total, done, failed, all_stages_end=self._counted.all_stages_end)
+        self._line(f"start; {self._counted}")
 
     def expect(self, seconds: float) -> None:
         """Count down from an estimate of all stages, in place of the time left of each."""
-        self._end = time.monotonic() + seconds
+        self._counted.all_stages_end = time.monotonic() + seconds
 
     def _open(self) -> None:
         """Begin the view with the first unit, because bars of downloads, which come before it, would tear it."""
@@ -155,7 +149,7 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
         if record.is_done:
             self._counted.times.append(time.monotonic())
         if self._live is None:
-            self._line(f"worker {worker}: {record.unit} {record.status} in {record.seconds:.1f} s; {self._state()}")
+            self._line(f"worker {worker}: {record.unit} {record.status} in {record.seconds:.1f} s; {self._counted}")
 
     def stop(self) -> None:
         if self._live is not None:
@@ -184,15 +178,8 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
         return self._with_stage(f"{self._counted.done} of {self._counted.total} done")
 
     def _view(self) -> Group:
-        view = render(self._counted, "worker", self._state())
+        view = render(self._counted, "worker")
         return Group(Text(self.stage), view) if self.stage else view
-
-    def _state(self) -> str:
-        """Counts of the stage, and the time left: of the stage, or where it is known of all stages."""
-        if self._end is None:
-            return str(self._counted)
-        left = timedelta(seconds=round(max(0.0, self._end - time.monotonic())))
-        return f"{self._counted.counts}, all stages about {left}" if left else self._counted.counts
 
     def _line(self, text: str) -> None:
         self._console.print(printable(self._with_stage(text)), markup=False, highlight=False, soft_wrap=True)

@@ -5,9 +5,10 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, Protocol
 
 from galaxydit.errors import GalaxyDiTError
@@ -49,11 +50,15 @@ class Progress:
     def stop(self) -> None: ...
 
 
+Finished = Iterator[tuple[int, Record]]
+"""Number of the worker and record of each unit, once it is finished."""
+
+
 class Executor(Protocol):
     """Makes the units of a run, such as `InProcess` or `OnRay`."""
 
-    def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
-        """Make all units, the units of a group one after the other on one worker; each has a record at the end."""
+    def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> Finished:
+        """Make all units, the units of a group one after the other on one worker."""
 
 
 class InProcess(Executor):
@@ -62,14 +67,13 @@ class InProcess(Executor):
     def __init__(self) -> None:
         self._prepared: Maker | None = None
 
-    def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
+    def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> Finished:
         if maker is not self._prepared:
             maker.prepare(Rank())
             self._prepared = maker
-        for group in groups:
-            for unit in group:
-                progress.begin(0, unit)
-                progress.finish(0, make_and_commit(unit, maker, store))
+        for unit in chain(*groups):
+            progress.begin(0, unit)
+            yield 0, make_and_commit(unit, maker, store)
 
 
 @dataclass(frozen=True)
@@ -95,35 +99,38 @@ def run(
     `retry_failed` makes failed units again; `verify` also compares the SHA-256 of files. The maker loads nothing if no
     unit is left. Raises OSError without space, ConnectionError if Ray is lost, and what `prepare` raises.
     """
-    counting = _Counting(progress or Progress())
+    progress = progress or Progress()
+    is_done: dict[str, bool] = {}
     for unit_id, record, damage in store.survey([unit.id for unit in units], wholly=verify):
         if record is None or damage or (retry_failed and not record.is_done):
             store.discard(unit_id, record)
         else:
-            counting.is_done[unit_id] = record.is_done
-    left = [unit for unit in units if unit.id not in counting.is_done]
+            is_done[unit_id] = record.is_done
+    left = [unit for unit in units if unit.id not in is_done]
     groups: dict[str, list[Unit]] = {}
     for unit in left:
         groups.setdefault(unit.group or unit.id, []).append(unit)
-    counting.progress.start(len(units), counting.outcome.done, counting.outcome.failed)
+    progress.start(len(units), sum(is_done.values()), list(is_done.values()).count(False))
     try:
         if left:
-            (executor or InProcess()).work(list(groups.values()), maker, store, counting)
+            for worker, made in (executor or InProcess()).work(list(groups.values()), maker, store, progress):
+                is_done[made.unit] = made.is_done
+                progress.finish(worker, made)
             store.tidy(left)
     except OSError as error:
-        done = f"then give the same command again; {counting.outcome.done} of {len(units)} units are done and stay done"
+        done = f"then give the same command again; {sum(is_done.values())} of {len(units)} units are done and stay done"
         if isinstance(error, ConnectionError):  # the cluster is lost
             raise ConnectionError(f"{error}; {done}") from error
-        if (full := full_disk_error(error)) is not None:
-            what = f"no space is left for {full.filename or store.root}"
-            if full.errno == errno.EFBIG:
-                what = f"{full.filename or store.root} exceeds the size that a file may have (ulimit -f)"
-            cure = "raise the limit" if full.errno == errno.EFBIG else "free some"
-            raise OSError(full.errno, f"{what}: {cure}, {done}") from error
-        raise
+        if (full := full_disk_error(error)) is None:
+            raise
+        place = full.filename or store.root
+        what = f"no space is left for {place}: free some"
+        if full.errno == errno.EFBIG:
+            what = f"{place} exceeds the size that a file may have (ulimit -f): raise the limit"
+        raise OSError(full.errno, f"{what}, {done}") from error
     finally:
-        counting.progress.stop()
-    return counting.outcome
+        progress.stop()
+    return Outcome(sum(is_done.values()), list(is_done.values()).count(False))
 
 
 def results(units: Sequence[Unit], store: Store) -> list[Any]:
@@ -186,10 +193,7 @@ def new_record(
     attempts: int = 1,
     seconds: float = 0.0,
 ) -> Record:
-    """The record of a unit that this process finished just now, failed if there is a traceback.
-
-    `traceback` and `seconds` are of the last attempt. `Store.commit` adds the files.
-    """
+    """The record, without files, of a unit that this process finished just now; failed if there is a traceback."""
     return Record(
         unit=unit.id,
         data=unit.data,
@@ -211,21 +215,3 @@ def full_disk_error(error: BaseException | None) -> OSError | None:
             return error
         error = error.__cause__ or error.__context__
     return None
-
-
-@dataclass
-class _Counting(Progress):
-    progress: Progress
-    is_done: dict[str, bool] = field(default_factory=dict)
-
-    def begin(self, worker: int, unit: Unit) -> None:
-        self.progress.begin(worker, unit)
-
-    def finish(self, worker: int, record: Record) -> None:
-        self.is_done[record.unit] = record.is_done
-        self.progress.finish(worker, record)
-
-    @property
-    def outcome(self) -> Outcome:
-        done = sum(self.is_done.values())
-        return Outcome(done, len(self.is_done) - done)

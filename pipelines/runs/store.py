@@ -4,9 +4,9 @@
   runs/x/units/<unit id>.json    a unit is finished exactly when this record is there and sound
   runs/x/files/<number>-<words of the prompt>-<rest of the unit's name>.<name>
 
-Each attempt writes files of its own, with the unit's hash and a token in their names; a local one then loses both, if
-that name is free. The first record stays, and files that no record names are ignored, so there are no locks, and
-processes may be killed.
+Each attempt writes files of its own: a local one under this name if it is free, others with the unit's hash and a token
+in their names. The first record stays, and files that no record names are ignored, so there are no locks, and processes
+may be killed.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ class Store:
         if (before := self.conditions(kind)) is None:
             self.write_conditions(kind, conditions)
         else:
-            self.check_same(kind, before, json.loads(json.dumps(conditions)))
+            self.check_same(kind, before, conditions)
         for path in folders:
             path.mkdir(exist_ok=True)
         return self
@@ -84,8 +84,15 @@ class Store:
         """The conditions of the run in this folder, None if it is empty. Raises GalaxyDiTError for anything else."""
         if self.is_local and Path(self.root).exists() and not Path(self.root).is_dir():
             raise refusal("out", self.root, "a folder", "take another --out")
-        if self._read(HEADER) is None and self._is_empty():
-            return None
+        if self._read(HEADER) is None:
+            names = [name for name in self._list("") if not PARTIAL.fullmatch(name)]
+            if not names:
+                return None
+            if HEADER not in names:  # another process may have begun a run just now
+                raise GalaxyDiTError(
+                    f"{self.root} holds {min(names)!r} but no {HEADER}, so it is neither empty nor a run of this "
+                    "version of galaxydit; take a new --out"
+                )
         conditions: Mapping[str, Any] = self.header(kind)["conditions"]
         return conditions
 
@@ -103,7 +110,7 @@ class Store:
         if before is None:
             self.write(f"{what}.json", data)
         else:
-            self.check_same(what, before, json.loads(json.dumps(data)))
+            self.check_same(what, before, data)
 
     def check_same(self, what: str, before: Any, now: Any) -> None:
         """Raise GalaxyDiTError with the differences of this store's data `before` from `now`."""
@@ -154,12 +161,11 @@ class Store:
         attempt, _ = attempt_and_file(record.unit, record.data)
         try:
             for name, content in contents.items():
-                path = f"{FILES}/{attempt}.{token}.{name}"
+                is_free = self.is_local and self._takes(_name_of(record, name))
+                path = _name_of(record, name) if is_free else f"{FILES}/{attempt}.{token}.{name}"
                 files[name] = StoredFile(path, len(content), hashlib.sha256(content).hexdigest())
                 with naming_errors(f"{self.root}/{path}"):
                     self._fs.pipe_file(f"{self._path}/{path}", content)  # it counts only once the record names it
-                if self.is_local and self._renamed(path, _name_of(record, name)):
-                    files[name] = replace(files[name], path=_name_of(record, name))
             first = self.read_sound(record.unit)
             if first is None or (record.is_done and not first.is_done):
                 first = replace(record, files=files)
@@ -169,14 +175,11 @@ class Store:
         finally:  # files that no record names, also after an exception, such as of a full disk
             self._remove(file.path for file in files.values())
 
-    def _renamed(self, path: str, name: str) -> bool:
-        """Rename a local file unless another attempt or unit has the name; whether it was renamed."""
-        with suppress(OSError):
+    def _takes(self, name: str) -> bool:
+        """Create an empty local file unless another attempt or unit has the name; whether it was created."""
+        with suppress(FileExistsError):
             Path(self.root, name).open("xb").close()
-            with suppress(OSError):
-                os.replace(Path(self.root, path), Path(self.root, name))
-                return True
-            Path(self.root, name).unlink()
+            return True
         return False
 
     def discard(self, unit_id: str, record: Record | None) -> None:
@@ -225,19 +228,6 @@ class Store:
                     if hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
                         return f"{file.path} has another content than its record says"
         return ""
-
-    def _is_empty(self) -> bool:
-        """Whether the folder is missing or holds partial files alone; False if another process has just begun a run.
-
-        Raises GalaxyDiTError if it holds anything else and no run.json.
-        """
-        names = [name for name in self._list("") if not PARTIAL.fullmatch(name)]
-        if names and HEADER not in names:
-            raise GalaxyDiTError(
-                f"{self.root} holds {sorted(names)[0]!r} but no {HEADER}, so it is neither empty nor a run of this "
-                "version of galaxydit; take a new --out"
-            )
-        return not names
 
     def _read(self, name: str) -> bytes | None:
         try:
@@ -302,14 +292,9 @@ def _name_of(record: Record, name: str) -> str:
 def differences(old: Any, new: Any) -> list[str]:
     """Where two values of plain data differ, such as "settings.steps: 50 -> 30", in at most 13 lines."""
     before, after = dict(_flatten(old)), dict(_flatten(new))
-    lines = []
-    for name in before | after:
-        was, now = before.get(name, ...), after.get(name, ...)
-        if was != now:
-            lines.append(f"{name}: {_shown(was)} -> {_shown(now)}")
-    if len(lines) > SHOWN_DIFFERENCES:
-        lines[SHOWN_DIFFERENCES:] = [f"and {len(lines) - SHOWN_DIFFERENCES} more"]
-    return lines
+    names = [name for name in before | after if before.get(name, ...) != after.get(name, ...)]
+    lines = [f"{name}: {_shown(before, name)} -> {_shown(after, name)}" for name in names[:SHOWN_DIFFERENCES]]
+    return [*lines, f"and {len(names) - SHOWN_DIFFERENCES} more"] if len(names) > SHOWN_DIFFERENCES else lines
 
 
 def _flatten(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -324,5 +309,5 @@ def _flatten(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, data
 
 
-def _shown(value: Any) -> str:
-    return "not there" if value is ... else repr(value)
+def _shown(values: Mapping[str, Any], name: str) -> str:
+    return repr(values[name]) if name in values else "not there"

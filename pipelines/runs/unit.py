@@ -106,29 +106,28 @@ def decode(text: bytes, unit: str) -> Record:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
-        raise GalaxyDiTError(
-            f"the record of {unit} is damaged: {place}: {first['msg']}; run again to make it"
-        ) from error
+        raise _damaged(unit, f"{place}: {first['msg']}") from error
     if record.unit != unit:
-        raise GalaxyDiTError(f"the record of {unit} is damaged: it names the unit {record.unit}; run again to make it")
-    if not unit.endswith(_hash_or_nothing(record.data)):
-        raise GalaxyDiTError(f"the record of {unit} is damaged: data: of another unit; run again to make it")
+        raise _damaged(unit, f"it names the unit {record.unit}")
+    digits = "no digits"
+    with suppress(ValueError, RecursionError):  # nan and deep nesting have no hash
+        digits = hash_of(record.data)[:16]
+    if not unit.endswith(digits):
+        raise _damaged(unit, "data: of another unit")
     names = "|".join(map(re.escape, (unit, *attempt_and_file(unit, record.data))))
     own = re.compile(rf"files/({names})(\.[0-9a-f]{{8}})?\.[a-z0-9_.]+")
     for file in record.files.values():
         if not own.fullmatch(file.path):
-            raise GalaxyDiTError(
-                f"the record of {unit} is damaged: it names {file.path!r}, which is no file of this unit; run again to "
-                "make it"
-            )
+            raise _damaged(unit, f"it names {file.path!r}, which is no file of this unit")
     return record
 
 
-def attempt_and_file(unit: str, data: Any) -> tuple[str, str]:
-    """How the names of a unit's files begin: while it is made, with its hash, and afterwards, without it.
+def _damaged(unit: str, problem: str) -> GalaxyDiTError:
+    return GalaxyDiTError(f"the record of {unit} is damaged: {problem}; run again to make it")
 
-    Words of the prompt follow the number with which the unit's name begins.
-    """
+
+def attempt_and_file(unit: str, data: Any) -> tuple[str, str]:
+    """How the names of a unit's files begin: with its hash, and without it; words of the prompt follow its number."""
     name, digits = unit[:-17], unit[-17:]
     number, _, rest = name.partition("-")
     words = _words_of(data["prompt"]) if isinstance(data, Mapping) and isinstance(data.get("prompt"), str) else ""
@@ -142,14 +141,6 @@ def _words_of(prompt: str) -> str:
         prompt = str(json.loads(prompt)["prompt"])
     plain = unicodedata.normalize("NFKD", prompt).encode("ascii", "ignore").decode().lower()
     return shorten(" ".join(re.findall(r"[a-z0-9]+", plain)), 40, placeholder="").replace(" ", "-")
-
-
-def _hash_or_nothing(data: Any) -> str:
-    """The digits that end a unit's id, or a line break, which ends none, for unhashable data."""
-    try:
-        return hash_of(data)[:16]
-    except (ValueError, RecursionError):
-        return "\n"
 
 
 def hash_of(data: Any) -> str:

@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from galaxydit.pipelines.runs import Outcome, Store, run
-from galaxydit.pipelines.runs.guard import is_alive
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'galaxydit[ray]'")
 
@@ -31,7 +30,8 @@ def wait_for(holds: Callable[[], object], seconds: float = 60.0) -> None:
 class Driver:
     """A process that makes units on a cluster of its own, with everything that belongs to the cluster."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, makers: ModuleType) -> None:
+        self.makers = makers
         self.store = Store(folder / "run")
         script = Path(__file__).with_name("acceptance.py")
         command = [sys.executable, str(script), "drive", self.store.root, str(UNITS), "1", str(SECONDS)]
@@ -57,14 +57,16 @@ class Driver:
     def end(self) -> tuple[int, str]:
         """Exit code and output, once the process has ended by itself and its cluster with it."""
         output, _ = self.process.communicate(timeout=90)
-        wait_for(lambda: not any(is_alive(process) for process in self.cluster))
+        wait_for(lambda: not any(self.makers.is_alive(process) for process in self.cluster))
         return self.process.returncode, output
 
 
 @pytest.fixture(scope="module")
-def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Driver]]:
+def drivers(tmp_path_factory: pytest.TempPathFactory, makers: ModuleType) -> Iterator[dict[str, Driver]]:
     """Three drivers, side by side to save time, each with what was done to it while it made units."""
-    drivers = {name: Driver(tmp_path_factory.mktemp("driver")) for name in ("killed node", "ended job", "killed")}
+    drivers = {
+        name: Driver(tmp_path_factory.mktemp("driver"), makers) for name in ("killed node", "ended job", "killed")
+    }
     try:
         drivers["killed node"].wait_until_units_run().part("/raylet/raylet ").kill()
         os.killpg(drivers["ended job"].wait_until_units_run().process.pid, signal.SIGTERM)
@@ -75,32 +77,32 @@ def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Driv
             driver.process.kill()
 
 
-def resume(driver: Driver, makers: ModuleType) -> Outcome:
+def resume(driver: Driver) -> Outcome:
     """The outcome of the same units in this process; the first ones must be there already."""
     before = len(driver.store.unit_ids())
     assert 0 < before < UNITS, "the signal did not come while units ran"
-    maker = makers.NoiseMaker()
-    outcome = run(makers.noise_units(UNITS), maker, driver.store)
+    maker = driver.makers.NoiseMaker()
+    outcome = run(driver.makers.noise_units(UNITS), maker, driver.store)
     assert len(maker.made) == UNITS - before
     return outcome
 
 
-def test_a_killed_node_ends_the_run_with_its_reason(drivers: dict[str, Driver], makers: ModuleType) -> None:
+def test_a_killed_node_ends_the_run_with_its_reason(drivers: dict[str, Driver]) -> None:
     code, output = drivers["killed node"].end()
     assert code not in (0, -signal.SIGABRT)
     assert "this machine's node of the Ray cluster (raylet) has ended" in output
     assert f"of {UNITS} units are done and stay done" in output
-    assert resume(drivers["killed node"], makers) == Outcome(UNITS, 0)
+    assert resume(drivers["killed node"]) == Outcome(UNITS, 0)
 
 
-def test_a_batch_system_that_ends_a_job_is_told_how_far_it_is(drivers: dict[str, Driver], makers: ModuleType) -> None:
+def test_a_batch_system_that_ends_a_job_is_told_how_far_it_is(drivers: dict[str, Driver]) -> None:
     code, output = drivers["ended job"].end()
     assert code == 128 + signal.SIGTERM
     assert f"of {UNITS} done; the same command goes on" in output
     assert "*** SIGTERM" not in output
-    assert resume(drivers["ended job"], makers) == Outcome(UNITS, 0)
+    assert resume(drivers["ended job"]) == Outcome(UNITS, 0)
 
 
-def test_a_killed_driver_leaves_no_process(drivers: dict[str, Driver], makers: ModuleType) -> None:
+def test_a_killed_driver_leaves_no_process(drivers: dict[str, Driver]) -> None:
     assert drivers["killed"].end()[0] == -signal.SIGKILL
-    assert resume(drivers["killed"], makers) == Outcome(UNITS, 0)
+    assert resume(drivers["killed"]) == Outcome(UNITS, 0)
