@@ -19,12 +19,12 @@ from galaxydit.calibration.perturbation import INTERVALS, Perturbation, perturb
 from galaxydit.calibration.recording import Recording, estimated_rounding, rounding_between
 from galaxydit.calibration.redundancy import measure_redundancy
 from galaxydit.calibration.thresholds import planned_steps
+from galaxydit.pipelines.additions import share_video
 from galaxydit.pipelines.conditions import device_name, package_versions
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.inputs import hash_files, verify_files
 from galaxydit.pipelines.runs import Executor, Maker, Output, Rank, Store, Unit, progress_of, results, run
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.sharing import share_video
 from galaxydit.pipelines.video import save_video
 from galaxydit.profiles.schema import Profile, parse_profile
 from galaxydit.request import PROXY, SCHEDULE

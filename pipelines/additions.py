@@ -1,4 +1,4 @@
-"""What a user adds to a pipeline: a transformer from one file, a LoRA, an attention backend, compiled blocks."""
+"""What is added to a pipeline: a file's transformer, a LoRA, an attention backend, compiled blocks, more devices."""
 
 import json
 from collections.abc import Iterable
@@ -8,10 +8,12 @@ from typing import Any
 
 import diffusers
 import torch
-from diffusers import DiffusionPipeline, GGUFQuantizationConfig, ModelMixin
+from diffusers import ContextParallelConfig, DiffusionPipeline, GGUFQuantizationConfig, ModelMixin
 from diffusers.models.attention_dispatch import AttentionBackendName
+from torch import distributed
 
 from galaxydit.errors import check_choice, refusal
+from galaxydit.pipelines.runs.run import Rank
 from galaxydit.runtime.recognition import transformers_of
 
 
@@ -52,6 +54,20 @@ def compile_blocks(pipe: DiffusionPipeline) -> None:
             expected = f"False, because {type(transformer).__name__} names no repeated blocks"
             raise refusal("compile", True, expected, "leave it out")
         transformer.compile_repeated_blocks()
+
+
+def share_video(pipe: DiffusionPipeline, rank: Rank) -> None:
+    """Split the tokens of every transformer among `rank.size` processes, by Ulysses (arXiv 2309.14509).
+
+    Each process calls this, with torch's variables such as MASTER_ADDR set. Raises ValueError without a plan of
+    diffusers (`_cp_plan`); sizes that do not divide heads or tokens fail only in calls of the transformer.
+    """
+    if rank.size == 1:
+        return
+    if not distributed.is_initialized():
+        distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    for name in transformers_of(pipe):
+        getattr(pipe, name).enable_parallelism(config=ContextParallelConfig(ulysses_degree=rank.size))
 
 
 def load_transformer(file: str, index: Path, source: str, revision: str | None, dtype: torch.dtype) -> ModelMixin:

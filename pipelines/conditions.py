@@ -1,11 +1,13 @@
-"""The conditions that determine the videos of a pipeline besides prompts and seeds, as plain data."""
+"""What determines the videos of a pipeline besides prompts and seeds, as plain data: its conditions, versions, code."""
 
+import ast
 import hashlib
 import json
 import platform
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import nn
 
-from galaxydit import __version__
+import galaxydit
 from galaxydit.adapters import adapter_states
 from galaxydit.pipelines.runs.unit import hash_of
 from galaxydit.pipelines.settings import GenerationSettings
@@ -22,12 +24,43 @@ from galaxydit.profiles.fingerprint import is_readable, loaded, plain_config
 from galaxydit.runtime.recognition import transformers_of
 
 SAMPLED = 1024  # values of each tensor
+PACKAGE = Path(galaxydit.__file__).parent
+FOLDERS = (
+    *("", "policies", "profiles", "runtime", "pipelines", "pipelines/wan_tiny", "calibration"),
+    *("eval/methods", "eval/metrics"),
+)
 PACKAGES = ("diffusers", "torch", "transformers", "scipy", "numpy", "av")
 
 
 def package_versions() -> dict[str, str]:
     """Versions of the packages that results depend on, by name; the plugin itself may run from its source tree."""
-    return {"galaxydit": __version__} | {name: version(name) for name in PACKAGES}
+    return {"galaxydit": galaxydit.__version__} | {name: version(name) for name in PACKAGES}
+
+
+@cache
+def code_identity() -> str:
+    """16 digits of a SHA-256 of the code and data that results depend on, without comments and docstrings."""
+    digest = hashlib.sha256()
+    for folder in FOLDERS:
+        for path in sorted((PACKAGE / folder).iterdir()):
+            if path.suffix == ".py":
+                digest.update(without_texts(path.read_text(encoding="utf-8")).encode())
+            elif path.suffix == ".json":
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def without_texts(code: str) -> str:
+    """The syntax tree as text, without docstrings and the strings below constants."""
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            node.body = [each for each in node.body if not _is_text(each)]
+    return ast.dump(tree)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def device_name(pipe: DiffusionPipeline) -> str:

@@ -23,16 +23,15 @@ from galaxydit.eval.jobs.run_job import read_hashes
 from galaxydit.eval.jobs.thumbnail import encode_thumbnail
 from galaxydit.eval.methods.registry import load_method
 from galaxydit.eval.metrics import METRICS, measure
-from galaxydit.pipelines.code_identity import code_identity
+from galaxydit.pipelines.additions import share_video
 from galaxydit.pipelines.compute_counter import Part, measure_parts
-from galaxydit.pipelines.conditions import conditions_of
+from galaxydit.pipelines.conditions import code_identity, conditions_of
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.inputs import verify_files
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import Maker, Output, PermanentError, Rank, Record, Store, Unit
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.sharing import share_video
 from galaxydit.pipelines.trial import (
     WARM_UP_STEPS,
     Attach,

@@ -117,8 +117,7 @@ def units_left(
 
 def refuse_mixed_versions(store: Store, done: Sequence[Record], allowed: bool) -> None:
     """Raise GalaxyDiTError for records of videos of other packages or code than the present; warn where `allowed`."""
-    from galaxydit.pipelines.code_identity import code_identity
-    from galaxydit.pipelines.conditions import package_versions
+    from galaxydit.pipelines.conditions import code_identity, package_versions
 
     now = {**package_versions(), "code": code_identity()}
     found: dict[str, set[str]] = {name: set() for name in now}

@@ -9,7 +9,7 @@ import torch
 from diffusers import WanPipeline
 
 from galaxydit.adapters import adapter_states
-from galaxydit.pipelines.conditions import conditions_of
+from galaxydit.pipelines.conditions import code_identity, conditions_of, without_texts
 from galaxydit.pipelines.settings import GenerationSettings
 
 
@@ -80,3 +80,17 @@ def test_weights_in_eight_bits_are_told_apart(
         pipe = WanPipeline(**(tiny_wan_pipeline.components | {"transformer": transformer}))
         found.append(conditions_of(pipe, tiny_settings))
     assert found[0]["weights"] != found[1]["weights"]
+
+
+def test_code_is_the_same_with_other_words_and_another_with_other_numbers():
+    first = without_texts('"""What it does."""\n\ndef f(x):\n    """Half."""\n    return x / 2\n')
+    assert without_texts("def f(x):  # halves\n    return x / 2\n") == first
+    assert without_texts("def f(x):\n    return x / 3\n") != first
+    one = without_texts("A = 1\n")
+    assert without_texts('A = 1\n"""One."""\n') == without_texts('A = 1\n"""A number."""\n') == one
+    assert one != without_texts("A = 2\n")
+
+
+def test_the_identity_of_this_project_is_sixteen_digits():
+    assert len(code_identity()) == 16
+    assert int(code_identity(), 16) >= 0

@@ -8,10 +8,10 @@ import pytest
 import torch
 from diffusers import WanPipeline
 
+from galaxydit.pipelines.additions import share_video
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.runs import Rank
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.sharing import share_video
 
 SIZE = 2
 SETTINGS = GenerationSettings(32, 32, 5, steps=3, guidance_scale=3.0, fps=8.0)

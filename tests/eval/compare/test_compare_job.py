@@ -285,7 +285,7 @@ def test_a_method_whose_workers_die_is_left_out_with_that_reason(compare, tmp_pa
 
 def test_videos_of_other_versions_are_refused_unless_they_are_allowed(compare, tmp_path, generations, monkeypatch):
     compare(METHODS[:1], tmp_path)
-    monkeypatch.setattr("galaxydit.pipelines.code_identity.code_identity", lambda: "0123456789abcdef")
+    monkeypatch.setattr("galaxydit.pipelines.conditions.code_identity", lambda: "0123456789abcdef")
     made = len(generations.prompts)
     compare(METHODS[:1], tmp_path)  # nothing is made, so nothing is mixed
     with pytest.raises(

@@ -12,7 +12,7 @@ from galaxydit.eval.jobs.job import Variant
 from galaxydit.eval.jobs.run_job import load_run, open_run, run_job
 from galaxydit.eval.report.payload import page_data
 from galaxydit.eval.report.read_run import read_run
-from galaxydit.pipelines.code_identity import code_identity
+from galaxydit.pipelines.conditions import code_identity
 from galaxydit.pipelines.runs import Outcome
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
