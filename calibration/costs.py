@@ -71,6 +71,6 @@ def time_steps(pipe: DiffusionPipeline, prompt: str, settings: GenerationSetting
     step = branches * blocks * block + outside_blocks + outside_transformer
     return StepTimes(
         seconds=Seconds(step, block, outside_blocks, outside_transformer, predicted_speedup=(), measured_speedup=()),
-        joules=None if timed.denoise_joules is None else timed.denoise_joules / STEPS,
+        joules=None if timed.energy.denoise is None else timed.energy.denoise / STEPS,
         bytes=torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
     )

@@ -29,6 +29,7 @@ from galaxydit.runtime.hooks import read_by
 from galaxydit.runtime.recognition import transformers_of
 
 FRAME_COUNTS = ("num_frames", "frames", "video_length")  # names that pipelines have for the number of frames
+NO_COUNTER = Energy(None, None, {})
 NO_ARGUMENTS = ("steps", "flow_shift", "fps")  # settings that the call of a pipeline does not take
 
 
@@ -41,26 +42,13 @@ class GeneratedVideo:
     latents: torch.Tensor  # denoised, before the decoder, on the CPU; for Wan `(1, channels, frames, height, width)`
     end_to_end_seconds: float  # of the whole pipeline call: text encoder, denoising, decoder
     denoise_seconds: float  # from the first transformer call to the end of the last scheduler step
-    energy: Energy | None = None  # over all ranks that share the video; None without an energy counter
+    energy: Energy = NO_COUNTER  # over all ranks that share the video
     sound: Sound | None = None
     load: float | None = None  # `load_per_core` at the end of the call
 
     @property
-    def shared(self) -> bool:
-        """Whether another process is known to have used the device."""
-        return self.energy is not None and self.energy.is_shared
-
-    @property
-    def denoise_joules(self) -> float | None:
-        return None if self.energy is None else self.energy.denoise
-
-    @property
-    def joules(self) -> float | None:
-        return None if self.energy is None else self.energy.end_to_end
-
-    @property
     def watts(self) -> float | None:
-        return None if self.joules is None else self.joules / self.end_to_end_seconds
+        return None if self.energy.end_to_end is None else self.energy.end_to_end / self.end_to_end_seconds
 
 
 def generate(
@@ -123,7 +111,7 @@ def generate(
         end_to_end_seconds=end - start - paused,
         denoise_seconds=clock.last_step - clock.first_call,
         load=load_per_core(),
-        energy=readings.energy(),
+        energy=readings.energy() or NO_COUNTER,
         sound=sound_of(pipe, output) if decode else None,
     )
 
@@ -131,14 +119,13 @@ def generate(
 def call_arguments(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
     """The settings as arguments of the pipeline's call; None is left to the pipeline, the flow shift to its scheduler.
 
-    Video-to-video pipelines take no number of frames, because the input video determines it. Raises GalaxyDiTError for
-    another setting that the pipeline does not take.
+    Raises GalaxyDiTError for a setting that the pipeline does not take.
     """
     named = {"num_inference_steps": settings.steps, **asdict(settings)}
     given = {name: value for name, value in named.items() if name not in NO_ARGUMENTS and value is not None}
     taken = inspect.signature(type(pipe).__call__).parameters
     frames = given.pop("num_frames", None)
-    if frames is not None:
+    if frames is not None:  # video-to-video pipelines take none, because the input video determines it
         given |= {name: frames for name in FRAME_COUNTS if name in taken}
     for name in given.keys() - taken.keys():
         raise refusal(name, given[name], f"None, because {type(pipe).__name__} does not take it", "leave it out")
@@ -187,10 +174,7 @@ class _DenoiseClock:
 
 @contextmanager
 def _flow_shift(pipe: DiffusionPipeline, shift: float | None) -> Iterator[None]:
-    """Context manager within which the pipeline's scheduler has this flow shift; None keeps the scheduler's own.
-
-    Raises GalaxyDiTError for a scheduler without a flow shift, unless `shift` is None.
-    """
+    """Context within which the pipeline's scheduler has this flow shift; None keeps the scheduler's own."""
     original = pipe.scheduler
     if shift is not None and "flow_shift" not in original.config:
         expected = f"None, because {type(original).__name__} has none"

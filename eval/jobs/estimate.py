@@ -99,7 +99,7 @@ def time_short_videos(
     video = min(videos[1:], key=lambda video: video.denoise_seconds)
     rest = min(video.end_to_end_seconds - video.denoise_seconds for video in videos[1:])
     size = bytes_per_pixel * video.frames.size / 3
-    slowed = disturbance([Timed(PLAIN, video.denoise_seconds, 1.0, video.load, video.shared)])
+    slowed = disturbance([Timed(PLAIN, video.denoise_seconds, 1.0, video.load, video.energy.is_shared)])
     return PlainCost(video.denoise_seconds * steps / timed, rest, steps, video.watts, size, slowed)
 
 

@@ -14,6 +14,7 @@ from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.maker import VideoMaker
 from galaxydit.eval.jobs.record import video_record
 from galaxydit.eval.jobs.run_job import open_run, units_left
+from galaxydit.pipelines.generate import NO_COUNTER
 from galaxydit.pipelines.runs import run
 from galaxydit.pipelines.runs.unit import StoredFile
 
@@ -104,7 +105,7 @@ def test_the_fastest_short_video_counts_and_other_work_is_said(
         taken = next(seconds)
         frames = np.zeros((5, 32, 32, 3), np.float32)
         times = {"denoise_seconds": taken, "end_to_end_seconds": taken + 1, "watts": None}
-        return SimpleNamespace(frames=frames, load=4.0, shared=False, **times)
+        return SimpleNamespace(frames=frames, load=4.0, energy=NO_COUNTER, **times)
 
     monkeypatch.setattr("galaxydit.pipelines.generate.generate", video)
     plain = time_plain(read_job(job_file))
