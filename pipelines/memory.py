@@ -17,14 +17,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def memory_error(pipe: DiffusionPipeline, settings: GenerationSettings) -> Iterator[None]:
-    """Context manager that turns an out-of-memory error into a GalaxyDiTError with the video's size and the cure.
-
-    After any error, an offloaded model leaves the device, where it would stay beside the models of the next call.
-    """
+    """Context that turns an out-of-memory error into a GalaxyDiTError with the video's size and the cure."""
     try:
         yield
     except Exception as error:
-        pipe.maybe_free_model_hooks()
+        pipe.maybe_free_model_hooks()  # else an offloaded model would stay on the device beside those of the next call
         if not is_out_of_memory(error):
             raise
         size = f"{settings.width}x{settings.height} pixels, {settings.num_frames} frames"

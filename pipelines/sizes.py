@@ -23,7 +23,8 @@ def fit_size(
     The first input keeps its aspect ratio, unless both sides are given or the model has one size; sides are multiples
     of the model's, and the area is at most the recommended one, as in diffusers' examples of Wan.
     """
-    shown = [(name, _size_of(inputs[name])) for name in (*IMAGES, *VIDEOS) if name in inputs]
+    shown = [(name, inputs[name].size) for name in IMAGES if name in inputs]
+    shown += [(name, inputs[name][0].size) for name in VIDEOS if name in inputs]
     height, width = settings.height or recommended.height, settings.width or recommended.width
     if height is None or width is None or not takes_images(pipe):
         return settings
@@ -80,9 +81,3 @@ def pixels_of_token(pipe: DiffusionPipeline) -> int:
     processor = getattr(pipe, "video_processor", None)
     pixels: int = 8 if processor is None else processor.config.vae_scale_factor
     return pixels * (patch if isinstance(patch, int) else patch[-1])
-
-
-def _size_of(value: Any) -> tuple[int, int]:
-    """Width and height of an image, or of the first in a list."""
-    size: tuple[int, int] = (value[0] if isinstance(value, list) else value).size
-    return size

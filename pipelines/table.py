@@ -55,14 +55,10 @@ class Table:
             yield Text("\n".join(_as_list(headings, row) for row in rows))
             return
         fitted[text] = min(fitted[text], rest)
-        wrapped = ["\n".join(wrap(name, width or 1)) for name, width in zip(headings, fitted, strict=True)]
-        tallest = max(name.count("\n") for name in wrapped)
         table = RichTable(
             *(
-                Column(
-                    "\n" * (tallest - name.count("\n")) + name, width=width, justify="left" if at <= text else "right"
-                )
-                for at, (name, width) in enumerate(zip(wrapped, fitted, strict=True))
+                Column(name, width=width, justify="left" if at <= text else "right")
+                for at, (name, width) in enumerate(zip(headings, fitted, strict=True))
             ),
             box=SIMPLE_HEAD,
             show_edge=False,

@@ -105,7 +105,10 @@ def save_video(
         stream.pix_fmt = "rgb24" if lossless else "yuv420p"
         # x264's macroblock tree encodes equal frames differently, and so does another number of threads.
         stream.options = {"qp": "0", "threads": "1"} if lossless else {"crf": "16", "mbtree": "0", "threads": "1"}
-        _tag_colours(stream.codec_context, lossless)
+        codec: Any = stream.codec_context  # tagged, because players guess the matrix of untagged videos by their size
+        codec.color_primaries, codec.color_trc = BT709, SRGB if lossless else BT709
+        if not lossless:
+            codec.colorspace, codec.color_range = BT709, LIMITED_RANGE
         track = None
         if sound is not None:  # every stream has to be known before the first packet is written
             track = container.add_stream("aac", rate=sound.rate, layout=LAYOUTS[len(sound.samples)])
@@ -121,13 +124,6 @@ def save_video(
             heard.sample_rate = sound.rate
             container.mux(track.encode(heard))
             container.mux(track.encode(None))
-
-
-def _tag_colours(codec: Any, lossless: bool) -> None:
-    """Tag BT.709, or sRGB for RGB, because players guess the matrix of untagged videos by their size."""
-    codec.color_primaries, codec.color_trc = BT709, SRGB if lossless else BT709
-    if not lossless:
-        codec.colorspace, codec.color_range = BT709, LIMITED_RANGE
 
 
 def _address(path: str | Path) -> str:
