@@ -18,29 +18,25 @@ def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
 
     Layer by layer, because LoRA scales may differ from block to block.
     """
-    if not getattr(transformer, "_hf_peft_config_loaded", False):
-        return ()
-    layers: list[Any] = [layer for layer in transformer.modules() if isinstance(getattr(layer, "scaling", 0), dict)]
-    versions = [tuple(each._version for each in _own_weights(layer) if not each.is_inference()) for layer in layers]
-    return tuple(
-        (tuple(layer.active_adapters), scales_of(layer), layer.disable_adapters, layer.merged, version)
-        for layer, version in zip(layers, versions, strict=True)
-    )
-
-
-def scales_of(layer: Any) -> tuple[tuple[str, float], ...]:
-    """`(name, scale)` of each adapter of a PEFT layer, to six decimals, because pipelines that unscale round."""
-    return tuple((name, round(float(scale), 6)) for name, scale in layer.scaling.items())
+    states = []
+    for layer in _layers_with_adapters(transformer):
+        # To six decimals, because pipelines that unscale round.
+        scales = tuple((name, round(float(scale), 6)) for name, scale in layer.scaling.items())
+        versions = tuple(weight._version for weight in _own_weights(layer) if not weight.is_inference())
+        states.append((tuple(layer.active_adapters), scales, layer.disable_adapters, layer.merged, versions))
+    return tuple(states)
 
 
 def adapter_sizes(transformer: nn.Module) -> Tensor | None:
     """Norms of the first adapter weights, in which alone PEFT's hotswap shows; None without adapters."""
+    weights = next(filter(None, map(_own_weights, _layers_with_adapters(transformer))), None)
+    return None if weights is None else torch.stack([weight.detach().float().norm() for weight in weights])
+
+
+def _layers_with_adapters(transformer: nn.Module) -> list[Any]:
     if not getattr(transformer, "_hf_peft_config_loaded", False):
-        return None
-    layers = (layer for layer in transformer.modules() if isinstance(getattr(layer, "scaling", 0), dict))
-    own = (_own_weights(layer) for layer in layers)
-    weights = next((found for found in own if found), [])
-    return torch.stack([weight.detach().float().norm() for weight in weights]) if weights else None
+        return []
+    return [layer for layer in transformer.modules() if isinstance(getattr(layer, "scaling", 0), dict)]
 
 
 def _own_weights(layer: nn.Module) -> list[Tensor]:

@@ -7,7 +7,7 @@ from diffusers import FlowMatchEulerDiscreteScheduler
 from diffusers.hooks.hooks import CacheContext
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from galaxydit.adapters import scales_of
+from galaxydit.adapters import adapter_states
 from galaxydit.runtime.step import StepInfo, driving, locate, sigmas_of, timesteps_address
 
 
@@ -91,5 +91,12 @@ def test_a_context_alone_tells_the_step_and_the_noise_level() -> None:
 
 def test_scaling_and_unscaling_an_adapter_leaves_its_scale() -> None:
     assert 0.85 * 0.6 / 0.6 != 0.85
-    scales = [scales_of(SimpleNamespace(scaling={"style": value})) for value in (0.85, 0.85 * 0.6 / 0.6, 0.86)]
-    assert scales[0] == scales[1] != scales[2]
+    layer: Any = torch.nn.Linear(2, 2)
+    layer.active_adapters, layer.disable_adapters, layer.merged = ["style"], False, False
+    transformer: Any = torch.nn.Sequential(layer)
+    transformer._hf_peft_config_loaded = True
+    states = []
+    for value in (0.85, 0.85 * 0.6 / 0.6, 0.86):
+        layer.scaling = {"style": value}
+        states.append(adapter_states(transformer))
+    assert states[0] == states[1] != states[2]
