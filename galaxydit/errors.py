@@ -22,14 +22,6 @@ class GalaxyDiTError(ValueError):
         super().__init__(f"{problem}; {cure}" if cure else problem)
         self.problem, self.cure, self.field, self.value, self.expected = problem, cure, field, value, expected
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (type(self), dict(vars(self)))
-
-
-def _rebuilt(kind: type[GalaxyDiTError], data: dict[str, Any]) -> GalaxyDiTError:
-    """An error unpickled, as from another process."""
-    return kind(data.pop("problem"), data.pop("cure"), **data)
-
 
 class FullComputeWarning(UserWarning):
     """Steps are computed in full that could be reused; the report's `notes` have the same text."""
