@@ -18,11 +18,10 @@ from galaxydit.families import SEPARATE
 from galaxydit.pipelines.conditions import device_name, package_versions
 from galaxydit.pipelines.runs import hash_of
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.policies.budget import full_step_count
 from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
 from galaxydit.policies.policy import Limits
 from galaxydit.policies.proxy_threshold import ProxyThreshold, full_speedup
-from galaxydit.policies.schedule import Schedule
+from galaxydit.policies.schedule import Schedule, full_step_count
 from galaxydit.profiles.conditions import boundary_of, dtype_of
 from galaxydit.profiles.evidence import ErrorPropagation, Evidence, Fit, Verification
 from galaxydit.profiles.fingerprint import model_of

@@ -30,7 +30,7 @@ from galaxydit.pipelines.published_models import own_settings, recommended_setti
 from galaxydit.pipelines.runs import Executor, InProcess, Store, expect
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sizes import fit_size
-from galaxydit.policies.budget import full_step_count
+from galaxydit.policies.schedule import full_step_count
 from galaxydit.profiles.schema import SCHEMA_VERSION, Profile
 from galaxydit.validation import parse
 

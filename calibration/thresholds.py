@@ -10,7 +10,7 @@ from galaxydit.calibration.recording import LAGS, Recording, round_digits
 from galaxydit.policies.error_map import CumulativeDistance
 from galaxydit.policies.policy import Controller, Limits, Observation, Policy
 from galaxydit.policies.proxy_threshold import ProxyThreshold
-from galaxydit.profiles.resolve import proxy_policy
+from galaxydit.profiles.configure import proxy_policy
 from galaxydit.profiles.schema import Profile
 
 RANGE = (0.2, 5.0)  # of thresholds; a sample that moves like the mean of the recordings needs 1

@@ -1,7 +1,7 @@
 """`accelerate`: attach the plugin to a pipeline or a transformer, and remove it again."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,9 @@ from torch import nn
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.description import refuse_accelerated, refuse_unworkable
 from galaxydit.energy import meter_of
-from galaxydit.errors import GalaxyDiTError
-from galaxydit.profiles.requested import check_attaching, settings_for
+from galaxydit.errors import GalaxyDiTError, check_count, refusal
 from galaxydit.profiles.schema import Profile
-from galaxydit.profiles.settings import Settings
+from galaxydit.profiles.settings import Settings, settings_for
 from galaxydit.report import Report
 from galaxydit.request import AUTO, Request
 from galaxydit.runtime.attachment import Attachment, Attachments
@@ -66,7 +65,7 @@ def accelerate(
             calibration's held-out prompts has a 95 % interval above it. Needs a measured profile.
         quality: instead of a speedup, "lossless" (every step is computed), or a name for a speedup: "high" (1.5),
             "balanced" (2.0) or "fast" (3.0).
-        proxy: one of `galaxydit.PROXIES`; by default the measured profile's, else `profiles.resolve.documented_proxy`.
+        proxy: one of `galaxydit.PROXIES`; by default the profile's, else `profiles.configure.documented_proxy`.
         warmup: share of first steps that are always computed, in [0, 1]; by default the profile's for the speedup,
             without one at most 0.04, and with `threshold`, "paper" or `max_error` alone 0.2.
         config: all settings, instead of the arguments from `speedup` to `warmup`.
@@ -79,7 +78,13 @@ def accelerate(
     accelerated or cached already, and a profile that is damaged or another model's.
     """
     request = Request(speedup, policy, max_error, threshold, min_psnr, quality, profile, proxy, warmup)
-    check_attaching(scheduler, keep_reports, on_report)
+    is_scheduler = hasattr(scheduler, "timesteps") or hasattr(scheduler, "set_timesteps")
+    if scheduler is not None and (isinstance(scheduler, type) or not is_scheduler):
+        raise refusal("scheduler", scheduler, "an instance of a diffusers scheduler", "pass for example pipe.scheduler")
+    if keep_reports is not None:
+        check_count("keep_reports", keep_reports, minimum=1)
+    if on_report is not None and not callable(on_report):
+        raise refusal("on_report", on_report, "a function of a report", "pass for example on_report=print")
     settings = settings_for(pipe, request, config)
     return Acceleration(pipe, settings, scheduler, keep_reports=keep_reports, on_report=on_report)
 
@@ -194,13 +199,7 @@ class Acceleration:
         """Context manager for one request: generations that this thread or asyncio task begins inside have the settings
         of `set` with these arguments. It yields their `config`, `report` and `reports`; these join
         `Acceleration.reports` at its end. Raises the errors of `accelerate`."""
-        return self._opened(self._requested(config, request))
-
-    @contextmanager
-    def _opened(self, settings: Settings) -> Iterator[Attachment]:
-        # A session begins here and not in `using`, because a context that is never entered would keep it.
-        with self._attachments.opened(self._attachment(settings)) as request:
-            yield request
+        return self._attachments.opened(partial(self._attachment, self._requested(config, request)))
 
     def _requested(self, config: GalaxyDiTConfig | None, arguments: dict[str, Any]) -> Settings:
         self._refuse_removed()

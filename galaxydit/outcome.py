@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from galaxydit.policies.policy import Reason
+from galaxydit.profiles.evidence import Verification
 
 if TYPE_CHECKING:
     from galaxydit.report import Report
@@ -16,22 +17,12 @@ PLANNED = (Reason.WARM_UP, Reason.LAST_STEPS, Reason.SCHEDULE, Reason.ABOVE_THRE
 
 
 @dataclass(frozen=True)
-class VerifiedPsnr:
-    """PSNR in dB against plain videos on a calibration's held-out prompts: mean over `prompts`, 95 % interval."""
-
-    mean: float
-    low: float | None  # None for a single prompt
-    high: float | None
-    prompts: int
-
-
-@dataclass(frozen=True)
 class Goal:
     """The request that a generation has to meet."""
 
     text: str  # such as "2x (the default)"
     speedup: float | None = None  # by compute; None if the goal sets none
-    verified: VerifiedPsnr | None = None  # None if unmeasured, or measured under other conditions
+    verified: Verification | None = None  # its PSNR; None if unmeasured, or measured under other conditions
     min_psnr: float | None = None  # dB
 
 
@@ -96,8 +87,8 @@ def expected_fidelity(report: "Report") -> str:
         moved = goal is not None and goal.min_psnr is not None
         return f"{start} unknown" + ", because the profile was verified under other conditions" * moved
     psnr = goal.verified
-    interval = "" if psnr.low is None else f" ({psnr.low:.1f} to {psnr.high:.1f})"
-    return f"{start} {psnr.mean:.1f} dB{interval} in the mean of the profile's {psnr.prompts} held-out prompts"
+    interval = "" if psnr.psnr_low is None else f" ({psnr.psnr_low:.1f} to {psnr.psnr_high:.1f})"
+    return f"{start} {psnr.psnr_db:.1f} dB{interval} in the mean of the profile's {psnr.prompts} held-out prompts"
 
 
 def _listed(reasons: dict[Reason, int]) -> str:

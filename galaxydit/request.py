@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from galaxydit.errors import GalaxyDiTError, check_choice, check_number, refusal
@@ -14,23 +13,17 @@ if TYPE_CHECKING:
 POLICIES = AUTO, SCHEDULE, PROXY, PAPER = "auto", "schedule", "proxy", "paper"
 DEFAULT_SPEEDUP = 2.0
 LOSSLESS = "lossless"
-QUALITIES: Mapping[str, float] = MappingProxyType(
-    {LOSSLESS: 1.0, "high": 1.5, "balanced": DEFAULT_SPEEDUP, "fast": 3.0}
-)
+QUALITIES: Mapping[str, float] = {LOSSLESS: 1.0, "high": 1.5, "balanced": DEFAULT_SPEEDUP, "fast": 3.0}
 """The speedup that each word of `quality` stands for. The words are those of serving engines."""
-GOALS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "speedup": (),
-        "max_error": (),
-        "threshold": ("speedup", "max_error"),
-        "quality": ("speedup", "max_error", "threshold"),
-        "min_psnr": ("speedup", "max_error", "threshold", "quality", "proxy", "warmup"),
-    }
-)
+GOALS: Mapping[str, tuple[str, ...]] = {
+    "speedup": (),
+    "max_error": (),
+    "threshold": ("speedup", "max_error"),
+    "quality": ("speedup", "max_error", "threshold"),
+    "min_psnr": ("speedup", "max_error", "threshold", "quality", "proxy", "warmup"),
+}
 """Arguments that say how much to reuse, and the arguments that contradict each of them."""
-POLICIES_BESIDE: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"max_error": (AUTO,), "threshold": (AUTO, PAPER), LOSSLESS: (AUTO,)}
-)
+POLICIES_BESIDE: Mapping[str, tuple[str, ...]] = {"max_error": (AUTO,), "threshold": (AUTO, PAPER), LOSSLESS: (AUTO,)}
 """The policies that a goal, or a word of `quality`, allows; others allow all."""
 
 
@@ -83,11 +76,6 @@ class Request:
             return QUALITIES[self.quality]
         others = (self.max_error, self.threshold, self.min_psnr)
         return DEFAULT_SPEEDUP if self.speedup is None and others == (None, None, None) else self.speedup
-
-    @property
-    def spares_short(self) -> bool:
-        """Whether a generation with too few steps for its profile is computed in full, as by default."""
-        return self.speedup is None and self.max_error is None
 
     def __str__(self) -> str:
         """The goal in the words of reports, such as "2x (the default)"."""

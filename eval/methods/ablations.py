@@ -17,7 +17,7 @@ from galaxydit.eval.methods.method import Setting, geometric_grid, method
 from galaxydit.pipelines.compute_counter import only_transformer
 from galaxydit.pipelines.trial import Attached, accelerated
 from galaxydit.profiles.registry import find_profile
-from galaxydit.profiles.resolve import resolve
+from galaxydit.profiles.settings import resolve
 from galaxydit.request import Request
 
 

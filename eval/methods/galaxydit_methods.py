@@ -13,10 +13,10 @@ from galaxydit import GalaxyDiTConfig, Threshold
 from galaxydit.eval.methods.method import Setting, geometric_grid, method
 from galaxydit.pipelines.compute_counter import only_transformer
 from galaxydit.pipelines.trial import Attached, accelerated
+from galaxydit.profiles.configure import configure, documented_proxy
 from galaxydit.profiles.registry import find_profile, load_profile
-from galaxydit.profiles.resolve import documented_proxy, without_profile
 from galaxydit.profiles.schema import Profile
-from galaxydit.request import AUTO, PROXY, SCHEDULE, Request
+from galaxydit.request import PROXY, SCHEDULE, Request
 from galaxydit.runtime.recognition import family_of
 
 AT_SPEEDUPS: list[dict[str, Any]] = [
@@ -80,9 +80,9 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abstr
 
 @method("galaxydit proxy without a profile", "this project", at_speedups)
 def attach_own_proxy(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    return accelerated(pipe, config=without_profile(pipe, Request(**setting, policy=PROXY)))
+    return accelerated(pipe, config=configure(pipe, Request(**setting, policy=PROXY), None, setting["speedup"]))
 
 
 @method("galaxydit without a profile", "this project", at_speedups)
 def attach_general(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    return accelerated(pipe, config=without_profile(pipe, Request(**setting, policy=AUTO)))
+    return accelerated(pipe, config=configure(pipe, Request(**setting), None, setting["speedup"]))

@@ -16,7 +16,7 @@ from galaxydit.eval.methods.galaxydit_methods import AT_SPEEDUPS
 from galaxydit.eval.methods.method import Setting, method
 from galaxydit.eval.methods.optimised_noise_levels import at_noise_levels
 from galaxydit.pipelines.trial import Attached
-from galaxydit.policies.budget import full_step_count
+from galaxydit.policies.schedule import full_step_count
 from galaxydit.profiles.noise_levels import planned_steps
 
 

@@ -31,7 +31,7 @@ def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
     import galaxydit
     from galaxydit.calibration.tables import terminal_tables
     from galaxydit.pipelines.published_models import recommended_settings
-    from galaxydit.profiles.resolve import resolve
+    from galaxydit.profiles.settings import resolve
     from galaxydit.request import Request
 
     pipe = source.load()

@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from galaxydit.errors import check_count, check_number
-from galaxydit.policies.budget import distinct_steps, full_step_count
 from galaxydit.policies.policy import Observation
-from galaxydit.policies.schedule import Schedule, moved_to
+from galaxydit.policies.schedule import Schedule, distinct_steps, full_step_count, moved_to
 
 USUAL_STEPS = 50  # of video models
 FLOW_SHIFT = 5.0  # at which the growth of errors was measured

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from galaxydit.errors import check_ascending, check_count, check_number, refusal
-from galaxydit.policies.budget import distinct_steps, full_step_count
 from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
 from galaxydit.policies.policy import Decision, Observation, Reason
 
@@ -123,6 +122,11 @@ class Schedule:
         return self.error_map(self.cumulative_distance(sigma) - self.cumulative_distance(last_full_sigma), sigma)
 
 
+def full_step_count(steps: int, speedup: float) -> int:
+    """Number of full steps among `steps`: `steps` / `speedup`, rounded, at most `steps`, but never below 2."""
+    return max(2, min(steps, round(steps / speedup)))
+
+
 def place_full_steps(
     planned: tuple[float, ...],
     count: int,
@@ -140,6 +144,16 @@ def place_full_steps(
     levels = planned_sigmas or sigmas
     places = np.interp(-stretched, -np.asarray(levels), np.linspace(0, len(sigmas) - 1, len(levels)))
     return moved_to(switch, distinct_steps(places.tolist(), len(sigmas)))
+
+
+def distinct_steps(places: Sequence[float], steps: int) -> tuple[int, ...]:
+    """Round 2 or more rising positions `places` to distinct step indices; the first is 0, the last `steps` - 1."""
+    chosen: list[int] = []
+    for index, place in enumerate(places):
+        low = chosen[-1] + 1 if chosen else 0
+        chosen.append(min(max(round(place), low), steps - len(places) + index))
+    chosen[0], chosen[-1] = 0, steps - 1
+    return tuple(chosen)
 
 
 def moved_to(switch: int, chosen: tuple[int, ...]) -> tuple[int, ...]:

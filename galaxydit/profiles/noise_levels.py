@@ -13,8 +13,8 @@ from galaxydit.errors import check_count, refusal
 from galaxydit.policies.general_schedule import unshifted
 from galaxydit.policies.policy import Limits, Observation
 from galaxydit.policies.schedule import Schedule
-from galaxydit.profiles.resolve import resolve
 from galaxydit.profiles.schema import Profile
+from galaxydit.profiles.settings import resolve
 from galaxydit.request import SCHEDULE, Request
 from galaxydit.runtime.step import sigmas_of
 

@@ -1,16 +1,31 @@
 """What a request leads to: the configuration of the plugin, and what reports say about it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
 
 from galaxydit.config import GalaxyDiTConfig
+from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_choice, refusal
 from galaxydit.outcome import Goal
+from galaxydit.policies.general_schedule import GeneralSchedule
+from galaxydit.policies.online import Online
 from galaxydit.policies.proxy_threshold import ProxyThreshold
 from galaxydit.policies.schedule import Schedule
+from galaxydit.policies.threshold import Threshold
 from galaxydit.profiles.conditions import notes_and_warnings
-from galaxydit.profiles.schema import Profile
+from galaxydit.profiles.configure import configure
+from galaxydit.profiles.fingerprint import profile_mismatch
+from galaxydit.profiles.registry import find_profile, load_profile
+from galaxydit.profiles.schema import Profile, fastest_verified
+from galaxydit.proxies import PROXIES
 from galaxydit.report import Report
+from galaxydit.request import LOSSLESS, Request
+from galaxydit.runtime.recognition import transformers_of
 from galaxydit.runtime.session import Session
 from galaxydit.runtime.source import Source
 
@@ -39,3 +54,83 @@ class Settings:
         compared = None if self.profile is None else partial(notes_and_warnings, self.profile, in_full)
         texts = self.notes, compared, keep_reports, self.warnings, self.goal
         return Session(self.config, source, *texts, on_report, peers)
+
+
+def settings_for(pipe: Any, request: Request, config: GalaxyDiTConfig | None) -> Settings:
+    """The settings of a request or of `config`; warns of a threshold that reuses nothing. Raises GalaxyDiTError for
+    both together, and the errors of `resolve`."""
+    if config is not None and not isinstance(config, GalaxyDiTConfig):
+        raise refusal("config", config, "a GalaxyDiTConfig", "pass for example GalaxyDiTConfig(Threshold(0.1))")
+    if config is not None and request != Request():
+        given = [field.name for field in fields(Request) if getattr(request, field.name) != field.default]
+        raise GalaxyDiTError(f"config is given together with {', '.join(given)}", "pass either config or these")
+    if request.proxy is not None:
+        check_choice("proxy", request.proxy, tuple(PROXIES))
+    settings = Settings(config) if config is not None else resolve(pipe, request)
+    if settings.config.history_length == 0 and request.quality != LOSSLESS:
+        warnings.warn("galaxydit: threshold=0 reuses nothing; raise it to go faster", NoEffectWarning, stacklevel=3)
+    return settings
+
+
+def resolve(pipe: Any, request: Request) -> Settings:
+    """The settings of a pipeline or a transformer for a request.
+
+    Raises GalaxyDiTError for a profile of another model, and for a speedup or PSNR that cannot be reached.
+    """
+    profile, missing = _profile_of(list(transformers_of(pipe).values()), request.profile)
+    speedup, text, verified = request.planned_speedup, str(request), None
+    if request.min_psnr is not None:
+        verified = fastest_verified(profile, missing, request.min_psnr, request.policy)
+        speedup = verified.speedup
+        text += f", so {speedup:g}x"
+    elif profile is not None and speedup is not None and (request.max_error, request.warmup) == (None, None):
+        own_proxy = request.proxy in (None, profile.recipe.proxy)
+        verified = profile.verified_at(speedup, request.policy) if own_proxy else None
+    config = configure(pipe, request, profile, speedup, missing)
+    goal = Goal(text, speedup, verified, request.min_psnr)
+    given = None if request.profile is None else profile
+    if request.threshold is not None or request.quality == LOSSLESS:
+        profile = None  # it chose no full steps
+    notes, warned = _texts(config, profile, missing, speedup)
+    return Settings(config, profile, notes, warned, goal, given)
+
+
+def _texts(
+    config: GalaxyDiTConfig, profile: Profile | None, missing: str, speedup: float | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Notes and warnings on where full steps come from; `missing` says why `profile` is None."""
+    policy, notes, warned = config.policy, [], []
+    if isinstance(policy, Threshold):
+        return (), ()
+    if profile is None:
+        source = {GeneralSchedule: "a general schedule", Online: "errors learned during the generation"}.get(
+            type(policy), f"the proxy {config.proxy} with a threshold learned during the generation"
+        )
+        return (f"{missing}: full steps come from {source}; `galaxydit calibrate` measures a profile",), ()
+    if speedup is None:
+        return (), ()
+    verified = profile.evidence.verified_prompts
+    if profile.evidence.recorded is not None and not verified:
+        rests = f"profile {profile.name} rests on {profile.basis}"
+        notes.append(f"{rests}; `galaxydit calibrate --budget full` verifies it")
+    if speedup > profile.fastest:
+        done = f"{profile.fastest:g} that profile {profile.name} was {'verified' if verified else 'planned'} for"
+        warned.append(f"speedup {speedup:g} is beyond the {done}")
+    if isinstance(policy, ProxyThreshold) and policy.schedule.cumulative_distance is None:
+        learned = f"the threshold of the proxy {config.proxy} is learned during the generation"
+        notes.append(f"{learned}, because no calibration solved it")
+    return tuple(notes), tuple(warned)
+
+
+def _profile_of(transformers: Sequence[nn.Module], given: Profile | str | Path | None) -> tuple[Profile | None, str]:
+    """`(profile, "")` of the given or shipped profile, or `(None, reason)`; refuses one of another model."""
+    if given is None:
+        return find_profile(*transformers)
+    profile = given if isinstance(given, Profile) else load_profile(given)
+    mismatch = profile_mismatch(profile, transformers)
+    if mismatch is not None:
+        raise GalaxyDiTError(
+            f"profile={profile.name!r} does not belong to this model: {mismatch.text}",
+            "run `galaxydit calibrate` for this model, or leave profile out for the general schedule",
+        )
+    return profile, ""

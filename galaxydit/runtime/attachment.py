@@ -1,7 +1,7 @@
 """The settings on a pipeline's transformers, and which serve a call: those of `accelerate`, `set` or `using`."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -110,8 +110,12 @@ class Attachments:
                 base.session.adopt(former.reports)
 
     @contextmanager
-    def opened(self, request: Attachment) -> Iterator[Attachment]:
-        """Context within which generations begin with a request's settings; its reports then join those of `base`."""
+    def opened(self, begin: Callable[[], Attachment]) -> Iterator[Attachment]:
+        """Context within which generations begin with a request's settings; its reports then join those of `base`.
+
+        It calls `begin` when it is entered, because the session of a context that is never entered would stay.
+        """
+        request = begin()
         self._others.append(request)
         token = _REQUESTS.set((*_REQUESTS.get(), request))
         try:

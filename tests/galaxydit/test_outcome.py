@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from galaxydit.config import GalaxyDiTConfig
-from galaxydit.outcome import Goal, VerifiedPsnr, headline
+from galaxydit.outcome import Goal, headline
 from galaxydit.policies.policy import Reason
+from galaxydit.profiles.evidence import Verification
 from galaxydit.report import CallRecord, Report
 
-VERIFIED = VerifiedPsnr(35.7, 33.3, 38.9, 8)
+VERIFIED = Verification(2.0, psnr_db=35.7, psnr_low=33.3, psnr_high=38.9, prompts=8)
 
 
 def report_of(reused: str, goal: Goal | None, reason: Reason = Reason.SCHEDULE, steps: int | None = None) -> Report:

@@ -222,13 +222,13 @@ def test_step_masks_run_the_first_block_between_their_full_steps(forecaster, run
 
 
 def test_the_paper_reads_the_proxy_in_one_branch(run_method, monkeypatch):
-    monkeypatch.setattr("galaxydit.profiles.resolve.DOCUMENTED_PROXIES", ("block_residual",))
+    monkeypatch.setattr("galaxydit.profiles.configure.DOCUMENTED_PROXIES", ("block_residual",))
     _, fraction = run_method("galaxydit paper", {"threshold": NEVER_AGAIN})
     assert fraction == pytest.approx((2 * 2 * BLOCKS + 8) / (2 * BLOCKS * STEPS))
 
 
 def test_branches_alone_read_it_in_both(run_method, monkeypatch):
-    monkeypatch.setattr("galaxydit.profiles.resolve.DOCUMENTED_PROXIES", ("block_residual",))
+    monkeypatch.setattr("galaxydit.profiles.configure.DOCUMENTED_PROXIES", ("block_residual",))
     _, fraction = run_method("galaxydit paper branches alone", {"threshold": NEVER_AGAIN})
     assert fraction == pytest.approx((2 * 2 * BLOCKS + 16) / (2 * BLOCKS * STEPS))
 

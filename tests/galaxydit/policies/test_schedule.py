@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from galaxydit.policies.budget import full_step_count
 from galaxydit.policies.error_map import CumulativeDistance, Curve, ErrorMap
 from galaxydit.policies.policy import Controller, Decision, Limits, Observation, Reason
-from galaxydit.policies.schedule import FixedSteps, Schedule, place_full_steps, with_forced
+from galaxydit.policies.schedule import FixedSteps, Schedule, full_step_count, place_full_steps, with_forced
 
 LINE = ErrorMap((Curve(0.5, (0.1, 1.0), (0.05, 0.5), (0.0, 0.0)),))
 

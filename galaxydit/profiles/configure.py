@@ -1,0 +1,139 @@
+"""The configuration of the plugin for a request, from the profile of the model or without one."""
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from galaxydit.config import GalaxyDiTConfig
+from galaxydit.errors import refusal
+from galaxydit.families import Family
+from galaxydit.policies.general_schedule import USUAL_STEPS, general_schedule
+from galaxydit.policies.online import Online
+from galaxydit.policies.policy import warmup_steps
+from galaxydit.policies.proxy_threshold import ProxyThreshold, full_speedup
+from galaxydit.policies.schedule import Schedule, full_step_count
+from galaxydit.policies.threshold import Threshold, threshold_for
+from galaxydit.profiles.conditions import boundary_of, fewest_steps
+from galaxydit.profiles.recipe import Recipe
+from galaxydit.profiles.schema import Profile
+from galaxydit.proxies import proxies_of
+from galaxydit.request import AUTO, DEFAULT_SPEEDUP, LOSSLESS, PAPER, PROXY, Request
+from galaxydit.runtime.recognition import family_of, transformers_of
+
+GENERAL_WARMUP = 0.04  # share of the steps, two of 50, because order 1 extrapolates two full steps
+WARMUP_SHARE = 0.4  # largest share of the full steps that this warm-up takes
+PAPER_WARMUP = 0.2  # share of first steps that arXiv 2512.03451 never reuses
+DOCUMENTED_PROXIES = ("filtered_latent", "modulated_input", "block_residual", "noisy_latent")
+"""Proxies for models that nobody calibrated, by falling published quality. On Wan2.1-T2V-1.3B, with half of the steps
+computed, the PSNR of filtered_latent is 5.8 dB above that of modulated_input (arXiv 2602.18993)."""
+
+
+def configure(
+    pipe: Any, request: Request, profile: Profile | None, speedup: float | None, missing: str = ""
+) -> GalaxyDiTConfig:
+    """The configuration for a request, to plan `speedup` unless it is None; `missing` says why `profile` is None.
+
+    Without a profile, a general schedule plans full steps, and `policy="proxy"` and `max_error` learn during the
+    generation. Raises GalaxyDiTError for too large a speedup, and for "paper" without `threshold` or a calibration.
+    """
+    transformers = list(transformers_of(pipe).values())
+    recipe, boundary = profile.recipe if profile else None, boundary_of(pipe)
+    proxy = request.proxy or (recipe.proxy if recipe else documented_proxy(family_of(transformers[0])))
+    measured = profile if profile and profile.recipe.proxy == proxy else None  # whose distances are of this proxy
+    error_map = measured.recipe.error_map if measured else None
+    config = replace(_predicting_as(recipe, request.policy), proxy=proxy)
+
+    # How much is reused follows from the proxy alone.
+    warmup = PAPER_WARMUP if request.warmup is None else request.warmup
+    paced = replace(config, warmup=warmup, max_consecutive=None)
+    if request.threshold is not None or request.quality == LOSSLESS:
+        return replace(paced, policy=Threshold(request.threshold or 0.0))
+    if speedup is None:
+        assert request.max_error is not None
+        return replace(paced, policy=Online(request.max_error, error_map))
+    if request.policy == PAPER:
+        if measured is None:
+            why = missing or f"the profile holds no distances of the proxy {proxy}"
+            cure = "pass for example threshold=0.1, or run `galaxydit calibrate`"
+            raise refusal("policy", PAPER, f"a threshold too, because {why}", cure)
+        return replace(paced, policy=Threshold(_paper_threshold(measured, paced, speedup)))
+
+    if profile is None:
+        steps, most = USUAL_STEPS, config.max_consecutive
+        warmup = min(GENERAL_WARMUP, WARMUP_SHARE / speedup) if request.warmup is None else request.warmup
+        schedule: Schedule = replace(general_schedule(speedup, warmup_steps(steps, warmup)), boundary=boundary)
+    else:
+        steps, target = profile.conditions.steps or USUAL_STEPS, profile.target_for(speedup)
+        warmup = target.warmup if request.warmup is None else request.warmup
+        most = target.max_consecutive
+        is_default = request.speedup is None and request.max_error is None
+        schedule = schedule_for(profile, speedup, fewest_steps(profile) if is_default else 0, boundary)
+    config = replace(config, policy=schedule, warmup=warmup, max_consecutive=most)
+    _check_reachable(speedup, steps, config, len(transformers))
+
+    if request.max_error is not None:
+        return replace(config, policy=Online(request.max_error, error_map, schedule))
+    word = profile.target_for(speedup).policy if profile and request.policy == AUTO else request.policy
+    if word != PROXY:
+        return config
+    if measured is None:  # the threshold is learned during the generation
+        policy = ProxyThreshold(replace(schedule, error_map=None, cumulative_distance=None))
+    else:
+        policy = proxy_policy(measured, speedup, schedule.fewest_steps, boundary)
+    return replace(config, policy=policy, max_consecutive=None)
+
+
+def documented_proxy(family: Family) -> str:
+    """The first of `DOCUMENTED_PROXIES` that a family offers."""
+    offered = proxies_of(family)
+    return next(name for name in DOCUMENTED_PROXIES if name in offered)
+
+
+def schedule_for(profile: Profile, speedup: float, fewest: int = 0, boundary: float | None = None) -> Schedule:
+    """The schedule of a profile for a speedup, with `Schedule.fewest_steps` and `Schedule.boundary`."""
+    recipe, planned, sigmas = profile.recipe, profile.target_for(speedup).sigmas, profile.conditions.sigmas
+    return Schedule(speedup, planned, recipe.error_map, recipe.cumulative_distance, fewest, boundary, sigmas)
+
+
+def proxy_policy(profile: Profile, speedup: float, fewest: int = 0, boundary: float | None = None) -> ProxyThreshold:
+    """The policy "proxy" for a speedup, with the threshold of the profile's nearest target, or 1 without one.
+
+    If reused steps run blocks to read the proxy, fewer full steps are planned, so that `speedup` counts these blocks.
+    """
+    schedule = schedule_for(profile, full_speedup(speedup, profile.recipe.proxy_share), fewest, boundary)
+    threshold = profile.target_for(speedup).threshold or 1.0
+    return ProxyThreshold(schedule, threshold, deviation_weight=profile.recipe.deviation_weight)
+
+
+def _paper_threshold(profile: Profile, config: GalaxyDiTConfig, speedup: float) -> float:
+    """The threshold with which arXiv 2512.03451 reaches a speedup in a generation that moves like the calibration."""
+    _check_reachable(speedup, profile.conditions.steps, config, 1)
+    moved = map(profile.recipe.cumulative_distance, profile.conditions.sigmas)
+    distances = [after - before for before, after in pairwise([0.0, *moved])]
+    full = full_step_count(len(distances), full_speedup(speedup, profile.recipe.proxy_share))
+    return threshold_for(distances, full, config.limits)
+
+
+def _predicting_as(recipe: Recipe | None, policy: str) -> GalaxyDiTConfig:
+    """The default configuration with the prediction and correction of a recipe, or of the policy "paper"."""
+    if policy == PAPER:
+        return GalaxyDiTConfig(reuse="residual", order=0, correction=False)
+    if recipe is None:
+        return GalaxyDiTConfig()
+    return GalaxyDiTConfig(
+        order=recipe.order,
+        slope=recipe.slope,
+        largest_ahead=recipe.largest_ahead,
+        correction_share=recipe.correction_share,
+        reuse=recipe.reuse,
+    )
+
+
+def _check_reachable(speedup: float, steps: int, config: GalaxyDiTConfig, transformers: int) -> None:
+    """Raise GalaxyDiTError if a speedup leaves fewer full steps than limits and transformers require."""
+    least = min(steps, max(2, warmup_steps(steps, config.warmup) + config.keep_last) + transformers - 1)
+    if round(steps / speedup) < least:
+        largest = max(1.0, math.floor(100 * steps / least) / 100)
+        expected = f"at most {largest:g}, because no plan computes fewer than {least} of {steps} steps"
+        raise refusal("speedup", speedup, expected, f"pass for example speedup={min(largest, DEFAULT_SPEEDUP):g}")
