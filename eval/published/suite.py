@@ -20,7 +20,7 @@ class Weights:
     name: str = ""  # by default the last part of `url`
     sha256: str = ""  # published first digits, "" without
     archive: str = ""  # URL of a zip file to download instead
-    member: str = ""  # path in the archive, or "*" for all of it without its top folder
+    member: str = ""  # path in the archive, or "*" for all of it; extracted without the archive's top folder
 
     @property
     def path(self) -> str:

@@ -1,26 +1,44 @@
-"""Choose the videos of a run that one dimension of a benchmark measures, their file names, and their shares.
+"""Choose the videos of a run that a benchmark measures, their file names for each dimension, and their shares.
 
 A share is a part of a dimension's videos that is measured by itself. VBench reads prompts, and the action of
 `human_action`, from file names, `{prompt}-{sample}.mp4`; names of other prompts need only be legal and unique.
 """
 
-import os
 import re
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.published.suite import Dimension, Suite
+from galaxydit.pipelines.runs import Unit
 
 Clips = Sequence[VideoRecord]
+Selection = Mapping[str, Clips]
+"""The videos that count, by variant in the job's order: videos whose prompt and seed have a video in every variant."""
+SHARE = 100  # videos; loading a dimension's models takes as long as a few of them
 STANDARD, CUSTOM = "vbench_standard", "custom_input"  # upstream's names of its modes
 LONGEST_NAME = 180  # bytes of a prompt in a file name; file systems allow 255 for all of it
 ILLEGAL = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
+
+
+def select_videos(root: str, records: Sequence[VideoRecord], variants: Sequence[str]) -> Selection:
+    """Records by variant of prompts and seeds with a video in each of `variants`, sorted by these.
+
+    Raises GalaxyDiTError if there are none.
+    """
+    filmed = [record for record in records if record.video is not None]
+    done = {variant: {record.pair: record for record in filmed if record.variant == variant} for variant in variants}
+    pairs = set.intersection(*map(set, done.values()))
+    if not pairs:
+        counts = ", ".join(f"{variant} {len(videos)}" for variant, videos in done.items())
+        raise GalaxyDiTError(
+            f"{root} has no prompt and seed with a video in every variant (videos: {counts}): let "
+            "`galaxydit eval run` make some first"
+        )
+    return {variant: [videos[pair] for pair in sorted(pairs)] for variant, videos in done.items()}
 
 
 @dataclass(frozen=True)
@@ -133,13 +151,37 @@ def legal_name(prompt: str) -> str:
     return ILLEGAL.sub("_", text).strip(" .") or "_"
 
 
-def lay_out(places: Mapping[str, Path], folder: Path) -> None:
-    """Fill the new `folder` with links to `places` by name, or copies. Raises GalaxyDiTError if a file is missing."""
-    folder.mkdir(parents=True)
-    for name, place in places.items():
-        if not place.is_file():
-            raise GalaxyDiTError(f"video {str(place)!r} is not there: put it back")
-        try:
-            os.symlink(place.absolute(), folder / name)
-        except OSError:
-            shutil.copyfile(place, folder / name)
+@dataclass
+class Plan:
+    """Makes the units with which a suite measures a run."""
+
+    suite: Suite
+    version: str  # of the installed benchmark
+    full_info: Sequence[Mapping[str, Any]]  # of `read_full_info`
+    share: int = SHARE  # least videos in a share but the last
+
+    def units(self, key: tuple[str, str], arrangement: Arrangement, selection: Selection) -> list[Unit]:
+        """A unit for each share of the (variant, dimension) `key`.
+
+        Data include the hash of each video, so that a video that was made again is measured again.
+        """
+        variant, name = key
+        dimension, clips = self.suite.dimensions[name], {clip.unit: clip for clip in selection[variant]}
+        size = self.share if dimension.divisible else len(arrangement.files)
+        return [
+            Unit(
+                f"{name.lower()}.{index}",
+                {
+                    "suite": self.suite.name,
+                    "version": self.version,
+                    "variant": variant,
+                    "dimension": name,
+                    **{field: getattr(part, field) for field in ("mode", "static_filter", "prompts", "entries")},
+                    "videos": {
+                        file: {"unit": unit, "path": clips[unit].video, "sha256": clips[unit].video_sha256}
+                        for file, unit in part.files.items()
+                    },
+                },
+            )
+            for index, part in enumerate(shares(self.suite, arrangement, size))
+        ]

@@ -5,11 +5,9 @@ SHA-256, the published one and the hub's (X-Linked-Etag), are right. `NAME.sha25
 """
 
 import hashlib
-import shutil
 import urllib.request
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
-from email.message import Message
+from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from urllib.error import HTTPError, URLError
@@ -39,18 +37,14 @@ def fetch(dimensions: Sequence[Dimension], extra: Sequence[Weights], cache: Path
         try:
             written.append(_fetch_one(weights, cache, tell))
         except (OSError, HTTPException) as error:  # URLError is an OSError
+            left = "; ".join(f"{cache / file.path} from {file.url}" for file in missing[position:])
             raise GalaxyDiTError(
                 f"{weights.archive or weights.url} cannot be downloaded ({error}); give the same command again, which "
-                f"goes on, or put these files there from another machine: {describe(missing[position:], cache)}"
+                f"goes on, or put these files there from another machine: {left}"
             ) from error
     for model in dict.fromkeys(model for dimension in dimensions for model in dimension.hub):
         written.append(_fetch_from_hub(model))
     return written
-
-
-def describe(weights: Sequence[Weights], cache: Path) -> str:
-    """Text with "PATH from URL" of each file."""
-    return "; ".join(f"{cache / file.path} from {file.url}" for file in weights)
 
 
 def _fetch_one(weights: Weights, cache: Path, tell: Tell) -> Path:
@@ -59,24 +53,15 @@ def _fetch_one(weights: Weights, cache: Path, tell: Tell) -> Path:
         return download(weights.url, place, weights.sha256, tell)
     archive = download(weights.archive, cache / weights.folder / PurePosixPath(weights.archive).name, "", tell)
     with zipfile.ZipFile(archive) as opened:
-        if weights.member == "*":
-            _extract_all(opened, place.parent)
-        else:
-            with opened.open(weights.member) as source, place.open("wb") as target:
-                shutil.copyfileobj(source, target)
+        for member in opened.infolist():
+            below_top = PurePosixPath(member.filename).parts[1:]
+            if below_top and not member.is_dir() and weights.member in ("*", member.filename):
+                member.filename = str(PurePosixPath(*below_top))
+                opened.extract(member, place.parent)  # zipfile lets no path lead out of the folder
     archive.unlink()
     if not place.is_file():
         raise GalaxyDiTError(f"{weights.archive} holds no {place.name}; put it at {place} by hand")
     return place
-
-
-def _extract_all(archive: zipfile.ZipFile, folder: Path) -> None:
-    """Extract into `folder` without the archive's top folder; zipfile lets no path lead out of it."""
-    for member in archive.infolist():
-        parts = PurePosixPath(member.filename).parts[1:]
-        if parts and not member.is_dir():
-            member.filename = str(PurePosixPath(*parts))
-            archive.extract(member, folder)
 
 
 def download(url: str, place: Path, sha256: str, tell: Tell) -> Path:
@@ -107,12 +92,12 @@ def download(url: str, place: Path, sha256: str, tell: Tell) -> Path:
                 file.write(chunk)
                 done += len(chunk)
                 tell(place.name, done, total if total > start else 0)
-        named = linked_sha256(answer.headers)
+        named = (answer.headers.get("X-Linked-Etag") or "").strip('"')  # of files in the hub's large-file storage
     if total > start and part.stat().st_size != total:
         raise URLError(f"the connection ended after {part.stat().st_size} of {total} bytes")
     with part.open("rb") as file:
         actual = hashlib.file_digest(file, "sha256").hexdigest()
-    for expected in filter(None, (sha256, named)):
+    for expected in filter(None, (sha256, named if len(named) == SHA256_DIGITS else "")):
         if not actual.startswith(expected):
             part.unlink()
             raise GalaxyDiTError(f"{url} has the SHA-256 {actual}: expected {expected}; fetch it again")
@@ -120,12 +105,6 @@ def download(url: str, place: Path, sha256: str, tell: Tell) -> Path:
     mark.unlink(missing_ok=True)
     place.with_name(f"{place.name}.sha256").write_text(f"{actual}  {place.name}\n", encoding="utf-8")
     return place
-
-
-def linked_sha256(headers: Mapping[str, str] | Message) -> str:
-    """The SHA-256 in the hub's headers of a file in its large-file storage, else ""."""
-    etag = (headers.get("X-Linked-Etag") or "").strip('"')
-    return etag if len(etag) == SHA256_DIGITS else ""
 
 
 def _fetch_from_hub(model: str) -> Path:

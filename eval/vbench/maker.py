@@ -5,16 +5,17 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import fsspec
 
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.published import SUITES
 from galaxydit.eval.published.suite import CHECKPOINTS, Dimension
 from galaxydit.eval.published.vbench import DINO
-from galaxydit.eval.vbench.arrange import lay_out
 from galaxydit.eval.vbench.environment import Environment
 from galaxydit.eval.vbench.results import read_scores
 from galaxydit.files import write_json
@@ -61,7 +62,7 @@ class ShareMaker(Maker):
         with tempfile.TemporaryDirectory(prefix="galaxydit-vbench-") as place:
             folder = Path(place)
             videos = unit.data["videos"]
-            self._lay_out({name: video["path"] for name, video in videos.items()}, folder / "videos")
+            lay_out(self.store, {name: video["path"] for name, video in videos.items()}, folder / "videos")
             write_json(folder / "prompts.json", unit.data["entries"])
             task = {name: unit.data[name] for name in ("suite", "dimension", "mode", "prompts", "static_filter")}
             write_json(folder / "task.json", task)
@@ -74,16 +75,6 @@ class ShareMaker(Maker):
             self._driver.kill()
             self._driver.communicate()
             self._driver = None
-
-    def _lay_out(self, paths: Mapping[str, str], folder: Path) -> None:
-        """Fill `folder` with links to the videos, or copies from a remote store."""
-        if self.store.is_local:
-            lay_out({name: Path(self.store.root, path) for name, path in paths.items()}, folder)
-            return
-        folder.mkdir()
-        files, root = fsspec.core.url_to_fs(self.store.root)
-        for name, path in paths.items():
-            files.get_file(f"{root}/{path}", str(folder / name))
 
     def _measure(self, folder: Path, suite: str) -> None:
         if self._driver is None or self._driver.poll() is not None:
@@ -120,6 +111,21 @@ class ShareMaker(Maker):
 
     def _last_words(self) -> str:
         return _last_lines(self._log.read_text(encoding="utf-8", errors="replace"))
+
+
+def lay_out(store: Store, paths: Mapping[str, str], folder: Path) -> None:
+    """Fill the new `folder` with links to videos by name, or copies. Raises GalaxyDiTError if one is missing."""
+    folder.mkdir()
+    files, root = fsspec.core.url_to_fs(store.root, use_listings_cache=False)
+    for name, path in paths.items():
+        place = f"{root}/{path}"
+        if not files.isfile(place):
+            raise GalaxyDiTError(f"video {place!r} is not there: put it back")
+        if store.is_local:
+            with suppress(OSError):
+                os.symlink(place, folder / name)
+                continue
+        files.get_file(place, str(folder / name))
 
 
 def _result(folder: Path, dimension: Dimension, data: Mapping[str, Any]) -> dict[str, Any]:

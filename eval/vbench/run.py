@@ -15,10 +15,9 @@ from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import load_run
 from galaxydit.eval.published.suite import Dimension, Suite
 from galaxydit.eval.published.vbench import RAFT, VBENCH
-from galaxydit.eval.vbench.arrange import Arrangement, arrange
+from galaxydit.eval.vbench.arrange import SHARE, Arrangement, Plan, Selection, arrange, select_videos
 from galaxydit.eval.vbench.environment import Environment, default_cache, read_full_info
 from galaxydit.eval.vbench.maker import ShareMaker
-from galaxydit.eval.vbench.plan import SHARE, Plan, Selection, select_videos
 from galaxydit.eval.vbench.results import VERSION, DimensionScore, Results, VariantScores, combine
 from galaxydit.eval.vbench.score import measure_drop, normalise, total_up
 from galaxydit.pipelines.runs import Executor, InProcess, Progress, Store, run

@@ -5,8 +5,10 @@ import pytest
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.published.vbench import DIMENSIONS, VBENCH
-from galaxydit.eval.vbench.arrange import CUSTOM, STANDARD, Arrangement, lay_out, legal_name, shares
+from galaxydit.eval.vbench.arrange import CUSTOM, STANDARD, Arrangement, legal_name, shares
 from galaxydit.eval.vbench.arrange import arrange as arrange_suite
+from galaxydit.eval.vbench.maker import lay_out
+from galaxydit.pipelines.runs import Store
 
 FLICKER, OBJECTS = DIMENSIONS["temporal_flickering"], DIMENSIONS["object_class"]
 FULL_INFO = [
@@ -127,11 +129,8 @@ def test_names_are_never_empty_and_keep_the_words():
 
 def test_videos_are_linked_and_copied_where_links_are_not_allowed(tmp_path, monkeypatch):
     (tmp_path / "0-0.mp4").write_text("video")
-    one = [clip("unit 0 0", "a cat", 0, "0-0.mp4")]
-    found = arrange(FLICKER, one, FULL_INFO)
-    folder = tmp_path / "videos"
-    places = {name: tmp_path / one[0].video for name in found.files}
-    lay_out(places, folder)
+    folder, store = tmp_path / "videos", Store(str(tmp_path))
+    lay_out(store, {"a cat-0.mp4": "0-0.mp4"}, folder)
     assert [path.name for path in folder.iterdir()] == ["a cat-0.mp4"]
     assert (folder / "a cat-0.mp4").resolve() == tmp_path / "0-0.mp4"
 
@@ -140,11 +139,11 @@ def test_videos_are_linked_and_copied_where_links_are_not_allowed(tmp_path, monk
 
     monkeypatch.setattr("os.symlink", refuse)
     folder = tmp_path / "copies"
-    lay_out(places, folder)
+    lay_out(store, {"a cat-0.mp4": "0-0.mp4"}, folder)
     assert not (folder / "a cat-0.mp4").is_symlink()
     assert (folder / "a cat-0.mp4").read_text() == "video"
 
 
 def test_a_video_that_is_gone_is_named(tmp_path):
     with pytest.raises(GalaxyDiTError, match=r"gone\.mp4' is not there"):
-        lay_out({"a cat-0.mp4": tmp_path / "gone.mp4"}, tmp_path / "videos")
+        lay_out(Store(str(tmp_path)), {"a cat-0.mp4": "gone.mp4"}, tmp_path / "videos")
