@@ -1,6 +1,7 @@
 """The transformer call under way: what identifies it, how it is decided, and the tensors kept until its end."""
 
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from torch import Tensor
@@ -26,15 +27,15 @@ class Call:
         state, scope: the transformer's state in the trajectory; the branches that share one decision.
         branch: "cond" or "uncond"; "call 0", "call 1" if the pipeline names none.
         samples, is_divisible: indices of the samples with decisions of their own; whether each can be computed alone.
-        conditional_half: on the device, whether distances are of the second half of the batch alone; None: of all.
         is_guided, mix: None where the pipeline does not say; weights of a clean prediction, None without drawn noise.
         has_history, decisions, distances: for each sample; empty before they are known.
         is_bypassed, may_correct: neither reused nor stored; every rank that shares the weights corrects.
-        blocks_run, skips_stack: number of blocks that ran, with shares; whether the remaining blocks do not run.
+        blocks_run: number of blocks that ran, with shares.
         is_repeated: a full step runs again around the predicted residual, unseen by observers.
         proxies: tensors of this call that `galaxydit.Reuse` reads, by name of the proxy.
-        before, residual: input of the first block `(batch, tokens, dim)` and what the blocks added (residual reuse).
-        block_input, first_output: for proxies read later in the first block; for the computed samples of a mixed batch.
+        block_input, residual: input of the first block `(batch, tokens, dim)`, kept where a proxy or residual reuse
+            needs it, and what the blocks added to it (residual reuse).
+        first_output: the first block's output, for the computed samples of a mixed batch.
         parts: in a mixed batch, a call of the computed samples and a call of the reused samples.
     """
 
@@ -47,7 +48,6 @@ class Call:
     info: StepInfo
     latent: Tensor
     samples: tuple[int, ...] = (0,)
-    conditional_half: Tensor | None = None
     is_divisible: bool = True
     is_guided: bool | None = None
     mix: Mix | None = None
@@ -57,10 +57,8 @@ class Call:
     decisions: tuple[Decision, ...] = ()
     distances: tuple[float, ...] = ()
     blocks_run: float = 0.0
-    skips_stack: bool = False
     is_repeated: bool = False
     proxies: dict[str, Tensor] = field(default_factory=dict)
-    before: Tensor | None = None
     block_input: Tensor | None = None
     residual: Tensor | None = None
     first_output: Any = None
@@ -89,28 +87,32 @@ class Call:
         return bool(self.decisions) and all(self.reused)
 
     @property
+    def skips_stack(self) -> bool:
+        """Whether the remaining blocks do not run."""
+        return self.is_reused or self.is_repeated
+
+    @property
     def is_mixed(self) -> bool:
         """Whether the batch is mixed: some samples are reused and the others computed."""
         return len(set(self.reused)) > 1
 
-    def records(self, component: str, blocks: int) -> list[CallRecord]:
-        """Records for the report, one for each sample; `component` has so many `blocks`."""
+    def records(self, blocks: int) -> list[CallRecord]:
+        """Records for the report, one for each sample, of a transformer of so many `blocks`."""
         if self.parts:
-            of_parts = (record for part in self.parts for record in part.records(component, blocks))
+            of_parts = (record for part in self.parts for record in part.records(blocks))
             return sorted(of_parts, key=lambda record: record.sample)
         records = []
-        for place, sample in enumerate(self.samples):
-            decision = self.decisions[place] if self.decisions else Decision(False, Reason.PROXY_NOT_READ)
-            distance = self.distances[place] if self.distances else None
+        for sample, decided, distance in zip_longest(self.samples, self.decisions, self.distances):
+            decision = decided or Decision(False, Reason.PROXY_NOT_READ)
             reason = decision.reason
-            if decision.reuse and not self.skips_stack:
+            if decision.reuse and not self.is_reused:
                 reason = Reason.NO_BRANCH_HISTORY if self.is_divisible else Reason.OTHER_SAMPLE
             record = CallRecord(
                 step=self.info.step,
                 sigma=self.info.sigma,
-                transformer=component,
+                transformer=self.component,
                 branch=self.branch,
-                reused=self.skips_stack,
+                reused=self.is_reused,
                 reason=reason,
                 distance=distance,
                 accumulated=None if distance is None else decision.accumulated,

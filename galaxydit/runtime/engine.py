@@ -15,7 +15,7 @@ from galaxydit.policies.policy import Decision
 from galaxydit.proxies import Place
 from galaxydit.runtime.call import Call, LeaveForward
 from galaxydit.runtime.correction_weights import correction_weights
-from galaxydit.runtime.full_compute import check_continuity_afterwards, confirm_continuity, why_computed
+from galaxydit.runtime.full_compute import check_continuity_afterwards, why_computed
 from galaxydit.runtime.guidance import guidance_of, says_guided
 from galaxydit.runtime.identity import CallIdentity, KnownValue, UnknownCallError, identify
 from galaxydit.runtime.observer import Observer
@@ -37,13 +37,8 @@ class Engine:
         self.transformer, self.component, self.family = transformer, component, family
         self.session, self.config, self.observer = session, session.config, observer or Observer()
         self.reuse = self._make_reuse()
-        confirm, whole_batches = partial(confirm_continuity, session), observer is not None
-        self.samples = Samples(
-            transformer, family, self.config, session.source.pipe, confirm, whole_batches=whole_batches
-        )
-        self._policy_proxy = self.config.watched if self.config.policy.reads_proxy else None
-        parts = (self.observer, self.reuse, self.samples)
-        self.stack = Stack(transformer, family, session, *parts, policy_proxy=self._policy_proxy)
+        self.samples = Samples(transformer, family, session, whole_batches=observer is not None)
+        self.stack = Stack(transformer, family, session, self.observer, self.reuse, self.samples)
         self._output_kinds: dict[bool, type] = {}  # by the argument `return_dict` of the call
         self._inputs = list(inspect.signature(type(transformer).forward).parameters)[1:]
 
@@ -68,7 +63,7 @@ class Engine:
         if call is None:
             return forward(*args, **kwargs)
         return_dict = inputs.get("return_dict") is not False
-        self.stack.call = call
+        self.stack.under_way.call = call
         try:
             output = self._compute(call, partial(forward, *args, **kwargs))
             if output is not None:
@@ -81,7 +76,7 @@ class Engine:
                 usual = Transformer2DModelOutput if return_dict else tuple
                 output = build_output(tensors, self._output_kinds.get(return_dict, usual))
         finally:
-            self.stack.call = None
+            self.stack.under_way.call = None
         self._record(call)
         return output
 
@@ -121,11 +116,8 @@ class Engine:
             call.is_bypassed, call.decisions, call.has_history = True, (Decision(False, reason),), (False,)
             return call
         call.decisions = state.decisions.get(scope, ())
-        if self._policy_proxy is not None and not self.samples.divide(call, inputs):
-            self.session.warn_and_note(
-                "it is not known how to divide the inputs of this model among the samples of a batch, so a step that "
-                "one sample needs is computed for all"
-            )
+        if self.stack.policy_proxy is not None:
+            self.samples.divide(call, inputs)
         call.has_history = self.reuse.has_history(call)
         return call
 
@@ -140,7 +132,7 @@ class Engine:
     @beside_the_model
     def consider(self, call: Call) -> None:
         """Decide a call before its forward pass if the policy reads no proxy."""
-        if not call.decisions and self._policy_proxy is None:
+        if not call.decisions and self.stack.policy_proxy is None:
             self.samples.decide(call)
 
     @around_the_model
@@ -148,14 +140,13 @@ class Engine:
         """The output, corrected at full steps; None if the forward pass did not end, because samples are reused."""
         self.consider(call)
         self.stack.read(Place.LATENT, call.latent, call.info.sigma)
-        call.skips_stack = call.is_reused
-        if call.is_mixed or (call.skips_stack and not self.reuse.runs_forward):
+        if call.is_mixed or (call.is_reused and not self.reuse.runs_forward):
             return None
         try:
             output = forward()
         except LeaveForward:
             return None
-        if call.skips_stack:
+        if call.is_reused:
             return output
         call.blocks_run = self.stack.blocks + (call.blocks_run if call.first_output is None else 0)
         outputs = tensors_of(output)
@@ -170,7 +161,7 @@ class Engine:
     @around_the_model
     def _run_part(self, part: Call, forward: Callable[[], Any]) -> tuple[Tensor, ...]:
         """The outputs of one part of a batch, whose samples are all computed or all reused."""
-        self.stack.call = part
+        self.stack.under_way.call = part
         output = self._compute(part, forward)
         return self.reuse.outputs(part) if output is None else tensors_of(output)
 
@@ -180,9 +171,9 @@ class Engine:
 
     @beside_the_model
     def _record(self, call: Call) -> None:
-        if not call.decisions and self._policy_proxy is not None:
+        if not call.decisions and self.stack.policy_proxy is not None:
             self.session.warn_and_note(
-                f"proxy {self._policy_proxy.name!r} was not read in a call, so it was computed in full"
+                f"proxy {self.stack.policy_proxy.name!r} was not read in a call, so it was computed in full"
             )
         for sample, is_reused in zip(call.samples, call.reused, strict=False):
             if is_reused:
@@ -190,4 +181,4 @@ class Engine:
         if call.info.is_last:
             check_continuity_afterwards(self.session, call)
             call.state.release(call.branch, call.scope)
-        self.session.leave(call.generation, call.records(self.component, self.stack.blocks), call.latent.device)
+        self.session.leave(call.generation, call.records(self.stack.blocks), call.latent.device)

@@ -43,7 +43,7 @@ class OutputReuse:
         self._transformer = transformer
         self._session = session
         self._config = session.config
-        self._own = session.config.reuse if isinstance(session.config.reuse, Reuse) else None
+        self.own = session.config.reuse if isinstance(session.config.reuse, Reuse) else None
 
     def has_history(self, call: Call) -> tuple[bool, ...]:
         """For each sample, whether its branch has a full step to reuse, the last of all branches decided jointly."""
@@ -60,8 +60,8 @@ class OutputReuse:
 
     def _predict(self, call: Call, place: int) -> Tensor:
         sample, config = call.samples[place], self._config
-        if self._own is not None:
-            return self._own.predict(call, call.state.history[call.branch, sample])
+        if self.own is not None:
+            return self.own.predict(call, call.state.history[call.branch, sample])
         order = call.generation.order if self.follows_slope(call, sample) else 0
         return predict(
             call.state.history[call.branch, sample], call.info.sigma, order, config.slope, config.largest_ahead
@@ -152,13 +152,13 @@ class OutputReuse:
             if config.policy.learns_errors and history.get(key):
                 group = token_group(self._transformer)
                 call.state.errors[key] = relative_l2(rows, self._predict(call, place), group)
-            if self._own is None and call.generation.order == 1 and len(history.get(key, ())) > 1:
+            if self.own is None and call.generation.order == 1 and len(history.get(key, ())) > 1:
                 errors = sum_over(token_group(self._transformer), self._slope_errors(call, history[key], rows))
                 call.state.slope_errors.append((call.info.step, (call.scope, *key), HostCopy(errors)))
             step = CachedStep(call.info.step, call.info.sigma, rows)
-            if self._own is not None:
-                measured = self._own.measure(call, rows, history.get(key, ()))
-                step = step._replace(side=self._own.side(call), measured=measured)
+            if self.own is not None:
+                measured = self.own.measure(call, rows, history.get(key, ()))
+                step = step._replace(side=self.own.side(call), measured=measured)
             history[key] = remember(history.get(key, ()), step, config.history_length)
             call.state.missed.pop(key, None)
         call.state.was_guided = call.is_guided
@@ -225,8 +225,8 @@ class ResidualReuse(OutputReuse):
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         outputs = tuple(output.clone() for output in outputs)  # a CUDA graph may write its next output there
         # Embedding and output head run again, around the predicted residual.
-        call.skips_stack = call.is_repeated = True
+        call.is_repeated = True
         try:
             return outputs, tensors_of(forward())
         finally:
-            call.skips_stack = call.is_repeated = False
+            call.is_repeated = False

@@ -9,56 +9,50 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from galaxydit.config import GalaxyDiTConfig
 from galaxydit.context_parallel import agree, token_group
 from galaxydit.families import CONCATENATED, FAMILIES, Family
 from galaxydit.policies.policy import Controller, Observation
 from galaxydit.proxies import distance_of
-from galaxydit.runtime.call import Call, LeaveForward
+from galaxydit.runtime.call import Call
+from galaxydit.runtime.full_compute import confirm_continuity
 from galaxydit.runtime.guidance import may_be_guided
 from galaxydit.runtime.rows import are_divisible, join_rows, rows_of, sample_count, take_inputs, take_rows
+from galaxydit.runtime.session import Session
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
 class Samples:
-    """Divides the batch of a call into samples, decides each, and computes those that need a full step. `confirm` is
-    called with a decided call; with `whole_batches`, one decision serves the batch."""
+    """Divides the batch of a call into samples, decides each, and computes those that need a full step; with
+    `whole_batches`, one decision serves the batch."""
 
-    def __init__(
-        self,
-        transformer: nn.Module,
-        family: Family,
-        config: GalaxyDiTConfig,
-        pipe: Any,
-        confirm: Callable[[Call], None],
-        *,
-        whole_batches: bool,
-    ) -> None:
-        self._transformer, self._family, self._config, self._pipe = transformer, family, config, pipe
-        self._proxy, self._confirm = config.watched, confirm
+    def __init__(self, transformer: nn.Module, family: Family, session: Session, *, whole_batches: bool) -> None:
+        self._transformer, self._family, self._session, self._config = transformer, family, session, session.config
         # Of an unknown family it is not known which rows are branches of one sample.
-        is_known = family.class_name in FAMILIES
-        decides_each = config.per_sample and config.policy.reads_proxy and isinstance(config.reuse, str)
-        self._by_sample = decides_each and is_known and not whole_batches
+        is_known, reads_proxy = family.class_name in FAMILIES, self._config.policy.reads_proxy
+        is_own = not isinstance(self._config.reuse, str)
+        self._by_sample = self._config.per_sample and reads_proxy and is_known and not is_own and not whole_batches
 
-    def divide(self, call: Call, inputs: Mapping[str, Any]) -> bool:
-        """Set `samples`, `conditional_half` and `is_divisible` of a call, and return the last. Decisions made for
-        another number of samples become one: to compute, if any of them is."""
+    def _joins_branches(self) -> bool:
+        """Whether a batch may hold several branches. Without guidance, equal latents are those of prompts with the same
+        seed."""
+        return self._family.branches == CONCATENATED and may_be_guided(self._session.source.pipe)
+
+    def divide(self, call: Call, inputs: Mapping[str, Any]) -> None:
+        """Set `samples` and `is_divisible` of a call. Decisions made for another number of samples become one: to
+        compute, if any of them is."""
         latent, state = call.latent, call.state
-        # Without guidance, equal latents are those of prompts with the same seed.
-        is_joined = self._family.branches == CONCATENATED and may_be_guided(self._pipe)
-        if is_joined and len(latent) % 2 == 0:
-            # Guidance doubles the batch with the same latents, so the input itself shows whether there is guidance.
-            first, second = latent.chunk(2)
-            call.conditional_half = (first == second).all()
         if self._by_sample:
-            state.samples = state.samples or (sample_count(latent) if is_joined else len(latent))
+            state.samples = state.samples or (sample_count(latent) if self._joins_branches() else len(latent))
             if len(latent) % state.samples == 0:
                 call.samples = tuple(range(state.samples))
         if call.decisions and len(call.decisions) != len(call.samples):
             call.decisions = (min(call.decisions, key=lambda decision: decision.reuse),) * len(call.samples)
         call.is_divisible = len(call.samples) == 1 or are_divisible(inputs, len(latent))
-        return call.is_divisible
+        if not call.is_divisible:
+            self._session.warn_and_note(
+                "it is not known how to divide the inputs of this model among the samples of a batch, so a step that "
+                "one sample needs is computed for all"
+            )
 
     def decide(self, call: Call, proxy: Tensor | None = None) -> None:
         """Decide the step for each sample of a call; `proxy` is None for a policy that reads none."""
@@ -95,7 +89,7 @@ class Samples:
         call.decisions = state.decisions[call.scope] = agreed
         for key in errors:
             del state.errors[key]
-        self._confirm(call)
+        confirm_continuity(self._session, call)
 
     @staticmethod
     def _expected_branches(call: Call) -> set[str]:
@@ -109,22 +103,17 @@ class Samples:
         decision serves the batch, among all rows. None without a previous tensor of the same shape."""
         if previous is None or previous.shape != current.shape:
             return None
-        distances = distance_of(self._proxy, current, previous, token_group(self._transformer))
+        distances = distance_of(self._config.watched, current, previous, token_group(self._transformer))
         samples = len(call.samples)
         if len(distances) % len(call.latent):
             return distances.max().expand(samples)
         rows = distances.view(len(call.latent), -1).amax(dim=1).view(-1, samples)
-        largest = rows.amax(dim=0)
-        if call.conditional_half is None or len(rows) == 1:
-            return largest
-        return torch.where(call.conditional_half.to(rows.device), rows[len(rows) // 2 :].amax(dim=0), largest)
-
-    @staticmethod
-    def leave_if_mixed(call: Call, first_output: Any, blocks_run: float) -> None:
-        """Raise LeaveForward if only some samples are computed; `first_output` is the first block's, None before it."""
-        if call.is_mixed:
-            call.first_output, call.blocks_run = first_output, blocks_run
-            raise LeaveForward
+        if len(rows) == 1 or len(call.latent) % 2 or not self._joins_branches():
+            return rows.amax(dim=0)
+        # Guidance doubles the batch with the same latents, so the input itself shows whether there is guidance.
+        first, second = call.latent.chunk(2)
+        is_guided = (first == second).all().to(rows.device)
+        return torch.where(is_guided, rows[len(rows) // 2 :].amax(dim=0), rows.amax(dim=0))
 
     @around_the_model
     def run_parts(
@@ -171,7 +160,6 @@ def _part_of(call: Call, places: list[int]) -> Call:
         decisions=tuple(call.decisions[place] for place in places),
         distances=tuple(call.distances[place] for place in places) if call.distances else (),
         first_output=None if call.reused[places[0]] else take_rows(call.first_output, rows, count),
-        before=None,
         residual=None,
         parts=[],
     )

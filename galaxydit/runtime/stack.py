@@ -1,5 +1,5 @@
-"""The blocks of a transformer during a call: read proxies there, and skip the rest if the call is reused. With output
-reuse, a reused call leaves the forward pass; with residual reuse, only the blocks are skipped, and the predicted
+"""The hooked modules of a transformer during a call: read proxies there, and skip the rest if the call is reused. With
+output reuse, a reused call leaves the forward pass; with residual reuse, only the blocks are skipped, and the predicted
 residual is added instead. A call that reuses only some samples leaves it, too, and the engine divides it."""
 
 import threading
@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from galaxydit.extrapolation import Reuse
 from galaxydit.families import Family
 from galaxydit.proxies import PROXIES, Place, Proxy
 from galaxydit.runtime.call import Call, LeaveForward
@@ -20,12 +19,17 @@ from galaxydit.runtime.session import Session
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
+class _UnderWay(threading.local):
+    call: Call | None = None
+
+
 class Stack:
     """Runs the hooked modules of one transformer, and reads proxies and module outputs there.
 
     Attributes:
-        call, blocks: the transformer call under way in this thread, None between calls; number of blocks.
-        watched_proxies, hooked_blocks: those that the policy or the observer reads; indices of those with a hook.
+        blocks, hooked_blocks: number of blocks; indices of those with a hook.
+        policy_proxy, watched_proxies: the proxy that the policy reads, or None; those that anything reads.
+        under_way: its `call` is the call under way in this thread; servers share a transformer among threads.
     """
 
     def __init__(
@@ -36,42 +40,35 @@ class Stack:
         observer: Observer,
         reuse: OutputReuse,
         samples: Samples,
-        *,
-        policy_proxy: Proxy | None,
     ) -> None:
         self._family, self._session, self._observer = family, session, observer
         self._reuse, self._samples = reuse, samples
-        self._policy_proxy = policy_proxy
+        self._kept = () if reuse.own is None else reuse.own.proxies
         self.blocks = len(blocks_of(transformer, family))
-        self._kept = session.config.reuse.proxies if isinstance(session.config.reuse, Reuse) else ()
+        self.policy_proxy = session.config.watched if session.config.policy.reads_proxy else None
         self.watched_proxies = [proxy for name, proxy in PROXIES.items() if name in {*observer.proxies, *self._kept}]
-        if policy_proxy is not None and policy_proxy not in self.watched_proxies:
-            self.watched_proxies.append(policy_proxy)
+        if self.policy_proxy is not None and self.policy_proxy not in self.watched_proxies:
+            self.watched_proxies.append(self.policy_proxy)
         reads_inside = any(proxy.place is not Place.LATENT for proxy in self.watched_proxies)
         self.hooked_blocks = range(self.blocks if reuse.runs_forward else int(reads_inside))
-        self._thread = threading.local()
+        self.under_way = _UnderWay()
 
-    @property
     @beside_the_model
-    def call(self) -> Call | None:
-        """The call under way in this thread: servers share a transformer among pipelines in several threads."""
-        return getattr(self._thread, "call", None)
-
-    @call.setter
-    def call(self, call: Call | None) -> None:
-        self._thread.call = call
-
     def read(self, place: Place, *tensors: Any, part: str | None = None) -> None:
         """Compute the watched proxies of a place from its tensors (`Place`), in a `part` of the first block such as
-        "self_attention". Raises LeaveForward if all samples are then reused, except before the forward pass."""
+        "self_attention". Raises LeaveForward once it is known what is reused, unless this is known only at the end of
+        the first block, or the forward pass has not begun."""
+        if (call := self.under_way.call) is None:
+            return
+        if place is Place.MODULE and part in self._observer.modules:
+            self._observer.on_module(call, part, tensors[0])
         for proxy in self.watched_proxies:
-            if self.call is not None and proxy.place is place and proxy.part == part:
-                self._read(self.call, proxy, tensors)
+            if proxy.place is place and proxy.part == part:
+                self._read(call, proxy, tensors)
 
-    @beside_the_model
     def _read(self, call: Call, proxy: Proxy, tensors: tuple[Any, ...]) -> None:
         # The proxy of the policy is read once in each step, in the branch that is called first.
-        drives = not call.decisions and proxy is self._policy_proxy
+        drives = not call.decisions and proxy is self.policy_proxy
         is_observed, is_kept = proxy.name in self._observer.proxies, proxy.name in self._kept
         if not drives and not is_observed and not is_kept:
             return
@@ -83,26 +80,22 @@ class Stack:
             self._observer.on_proxy(call, proxy.name, current)
         if drives:
             self._samples.decide(call, current)
-        if call.is_reused and not call.skips_stack:
-            call.blocks_run = proxy.cost
-            if proxy.place is not Place.LATENT:
-                call.skips_stack = True
-                if proxy.place is not Place.MODULE or not self._reuse.runs_forward:
-                    raise LeaveForward
+            leaves = call.is_mixed and proxy.place in (Place.MODULE, Place.BLOCK_INPUT)
+            if call.is_reused:
+                call.blocks_run = proxy.cost
+                goes_on = proxy.place is Place.MODULE and self._reuse.runs_forward
+                leaves = proxy.place is not Place.LATENT and not goes_on
+            if leaves:
+                raise LeaveForward
 
     @around_the_model
     def run_module(self, path: str, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The output of a module outside the blocks; reads the proxies there. May raise LeaveForward."""
         output = forward(*args, **kwargs)
-        if self.call is not None and not self.call.is_repeated:
-            self._show_module(self.call, path, output)
+        call = self.under_way.call
+        if call is not None and not call.is_repeated:
             self.read(Place.MODULE, output, part=path)
         return output
-
-    @beside_the_model
-    def _show_module(self, call: Call, path: str, output: Any) -> None:
-        if path in self._observer.modules:
-            self._observer.on_module(call, path, output)
 
     @around_the_model
     def run_part(self, part: str, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -116,7 +109,7 @@ class Stack:
     def run_block(self, index: int, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The output of a block. A skipped block returns its input; the last one adds the predicted residual to it. The
         first block may raise LeaveForward."""
-        call = self.call
+        call = self.under_way.call
         if call is None:
             return forward(*args, **kwargs)
         hidden = args[0] if args else kwargs.get("hidden_states")
@@ -129,9 +122,9 @@ class Stack:
         if index == 0:
             return self._run_first(call, hidden, forward, args, kwargs)
         output = forward(*args, **kwargs)
-        if is_last and call.before is not None:
-            call.residual = (output - call.before.to(output.device)).detach()  # blocks may lie on several GPUs
-            self._observer.on_stack(call, call.before, output)
+        if is_last and self._reuse.runs_forward and call.block_input is not None:
+            call.residual = (output - call.block_input.to(output.device)).detach()  # blocks may lie on several GPUs
+            self._observer.on_stack(call, call.block_input, output)
         return output
 
     @around_the_model
@@ -140,21 +133,20 @@ class Stack:
     ) -> Any:
         """The output of the first block; reads the proxies at its input and output. Raises LeaveForward once only some
         samples, or with output reuse all, are decided for reuse; then its output is kept for the computed samples."""
-        if self._reuse.runs_forward:
-            call.before = hidden
-        if any(proxy.needs_block_input for proxy in self.watched_proxies):
+        if self._reuse.runs_forward or any(proxy.needs_block_input for proxy in self.watched_proxies):
             call.block_input = hidden
         if call.first_output is not None:
             return call.first_output
         try:
             self.read(Place.BLOCK_INPUT, hidden, self._family.time_embedding_of(args, kwargs))
-            self._samples.leave_if_mixed(call, None, 0.0)
             output = forward(*args, **kwargs)
             outputs = (output,) if isinstance(output, Tensor) else output  # some models return the text first
             same = (tensor for tensor in outputs if isinstance(tensor, Tensor) and tensor.shape == hidden.shape)
             if (after := next(same, None)) is not None:
                 self.read(Place.BLOCK_OUTPUT, hidden, after)
-            self._samples.leave_if_mixed(call, output, 1.0)
+            if call.is_mixed:
+                call.first_output, call.blocks_run = output, 1.0
+                raise LeaveForward
         except LeaveForward:
             if self._reuse.runs_forward and call.skips_stack:
                 return hidden
