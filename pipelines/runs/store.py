@@ -4,9 +4,9 @@
   runs/x/units/<unit id>.json    a unit is finished exactly when this record is there and sound
   runs/x/files/<number>-<words of the prompt>-<rest of the unit's name>.<name>
 
-Each attempt writes files of its own: a local one under this name if it is free, others with the unit's hash and a token
-in their names. The first record stays, and files that no record names are ignored, so there are no locks, and processes
-may be killed.
+Each attempt writes files of its own, with the unit's hash and a token in their names; a local one then loses both, if
+that name is free. The first record stays, and files that no record names are ignored, so there are no locks, and
+processes may be killed.
 """
 
 import hashlib
@@ -161,11 +161,12 @@ class Store:
         attempt, _ = attempt_and_file(record.unit, record.data)
         try:
             for name, content in contents.items():
-                is_free = self.is_local and self._takes(_name_of(record, name))
-                path = _name_of(record, name) if is_free else f"{FILES}/{attempt}.{token}.{name}"
+                path = f"{FILES}/{attempt}.{token}.{name}"
                 files[name] = StoredFile(path, len(content), hashlib.sha256(content).hexdigest())
                 with naming_errors(f"{self.root}/{path}"):
                     self._fs.pipe_file(f"{self._path}/{path}", content)  # it counts only once the record names it
+                if self.is_local and self._renamed(path, _name_of(record, name)):
+                    files[name] = replace(files[name], path=_name_of(record, name))
             first = self.read_sound(record.unit)
             if first is None or (record.is_done and not first.is_done):
                 first = replace(record, files=files)
@@ -175,11 +176,14 @@ class Store:
         finally:  # files that no record names, also after an exception, such as of a full disk
             self._remove(file.path for file in files.values())
 
-    def _takes(self, name: str) -> bool:
-        """Create an empty local file unless another attempt or unit has the name; whether it was created."""
-        with suppress(FileExistsError):
+    def _renamed(self, path: str, name: str) -> bool:
+        """Rename a whole local file unless another attempt or unit has the name; whether it was renamed."""
+        with suppress(OSError):
             Path(self.root, name).open("xb").close()
-            return True
+            with suppress(OSError):
+                os.replace(Path(self.root, path), Path(self.root, name))
+                return True
+            Path(self.root, name).unlink()
         return False
 
     def discard(self, unit_id: str, record: Record | None) -> None:

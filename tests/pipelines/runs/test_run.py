@@ -141,7 +141,7 @@ def file_size_limit(size: int) -> Iterator[None]:
 
 def test_a_limit_on_the_size_of_files_stops_everything_and_names_the_file(store: Store, makers: ModuleType):
     units, maker = makers.noise_units(3), makers.NoiseMaker()
-    with file_size_limit(100), pytest.raises(OSError, match=r"run/files/00000\..*ulimit -f.* 0 of 3 units") as raised:
+    with file_size_limit(100), pytest.raises(OSError, match=r"run/files/00000-.*ulimit -f.* 0 of 3 units") as raised:
         run(units, maker, store)
     assert raised.value.errno == errno.EFBIG
     assert (maker.made, store.unit_ids(), list(store._list("files"))) == ([0], set(), [])
