@@ -1,10 +1,10 @@
 """Monotone regression from proxy distance to the error of reuse.
 
-A point is a step that is predicted from given full steps, with its proxy distance since the last one and its error.
+A point is a step that is predicted from given full steps: its proxy distance since the last one, its noise level, and
+its error of reuse. Arrays of points are `(3, points)`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,19 +23,7 @@ SIGMA_BINS = 5  # curves, if there is one for each group of noise levels
 MINIMUM_GAIN = 0.02  # increase of R² from which several curves replace a single one
 
 
-@dataclass(frozen=True)
-class Points:
-    """The data of the regression, `(points,)` each: distance since the last full step, noise level, error of reuse."""
-
-    distance: Array
-    sigma: Array
-    error: Array
-
-    def __getitem__(self, part: NDArray[np.int64]) -> "Points":
-        return Points(self.distance[part], self.sigma[part], self.error[part])
-
-
-def points_of(recordings: Sequence[Recording], proxy: str, order: int) -> Points:
+def points_of(recordings: Sequence[Recording], proxy: str, order: int) -> Array:
     """The points of `proxy`: one for each gap since the last full step and, at order 1, between the last two."""
     rows: list[Array] = []
     for recording in recordings:
@@ -46,7 +34,7 @@ def points_of(recordings: Sequence[Recording], proxy: str, order: int) -> Points
                 known = np.isfinite(error) & np.isfinite(distance)
                 known[: FIRST_STEP + gap] = False
                 rows.append(np.stack([distance, recording.sigmas, error])[:, known])
-    return Points(*np.concatenate(rows, axis=1))
+    return np.concatenate(rows, axis=1)
 
 
 def fit_error_map(recordings: Sequence[Recording], proxy: str, order: int) -> tuple[ErrorMap, Fit | None]:
@@ -60,12 +48,12 @@ def fit_error_map(recordings: Sequence[Recording], proxy: str, order: int) -> tu
     even, odd = recordings[0::2], recordings[1::2]
     scores: list[tuple[float, float, float]] = []
     for training, held_out in ((even, odd), (odd, even)):
-        points, test = points_of(training, proxy, order), points_of(held_out, proxy, order)
+        points, (distance, sigma, error) = points_of(training, proxy, order), points_of(held_out, proxy, order)
         one_curve, expected = (
-            np.vectorize(_fit(points, bins), otypes=[float])(test.distance, test.sigma) for bins in (1, SIGMA_BINS)
+            np.vectorize(_fit(points, bins), otypes=[float])(distance, sigma) for bins in (1, SIGMA_BINS)
         )
-        rho = spearmanr(expected, test.error).statistic if np.ptp(expected) > 0 else 0.0
-        scores.append((r_squared(one_curve, test.error), r_squared(expected, test.error), rho))
+        rho = spearmanr(expected, error).statistic if np.ptp(expected) > 0 else 0.0
+        scores.append((r_squared(one_curve, error), r_squared(expected, error), rho))
     r2_one, r2_many, rho = (round(float(value), 6) for value in np.mean(scores, axis=0))
     bins = SIGMA_BINS if r2_many > r2_one + MINIMUM_GAIN else 1
     return _fit(points_of(recordings, proxy, order), bins), Fit(r2_one, r2_many, rho)
@@ -76,31 +64,32 @@ def r_squared(predicted: Array, measured: Array) -> float:
     return float(1 - np.mean((measured - predicted) ** 2) / max(float(np.var(measured)), 1e-30))
 
 
-def fit_curve(points: Points) -> Curve:
+def fit_curve(points: Array) -> Curve:
     """The expected error by proxy distance: isotonic regression of the mean errors of 12 equal groups of points."""
-    order = np.argsort(points.distance, kind="stable")
+    distance, sigma, error = points
+    order = np.argsort(distance, kind="stable")
     distances: list[float] = []
     groups: list[NDArray[np.int64]] = []
     for group in np.array_split(order, min(GROUPS, len(order))):
-        mean = round_digits(max(1e-12, float(np.mean(points.distance[group]))))
+        mean = round_digits(max(1e-12, float(np.mean(distance[group]))))
         if distances and mean <= distances[-1]:  # groups of equal distances share one knot
             groups[-1] = np.concatenate([groups[-1], group])
         else:
             distances.append(mean)
             groups.append(group)
-    errors = np.array([np.mean(points.error[group]) for group in groups])
+    errors = np.array([np.mean(error[group]) for group in groups])
     fitted = isotonic_regression(errors, weights=np.array([len(group) for group in groups], dtype=float)).x
     return Curve(
-        sigma=round_digits(np.mean(points.sigma)),
+        sigma=round_digits(np.mean(sigma)),
         distances=tuple(distances),
         errors=tuple(map(round_digits, fitted)),
-        spread=tuple(round_digits(np.std(points.error[group])) for group in groups),
+        spread=tuple(round_digits(np.std(error[group])) for group in groups),
     )
 
 
-def _fit(points: Points, bins: int) -> ErrorMap:
+def _fit(points: Array, bins: int) -> ErrorMap:
     """The error map with a curve for each of `bins` equal groups of points; equal mean noise levels share one."""
     groups: dict[float, list[NDArray[np.int64]]] = {}
-    for part in np.array_split(np.argsort(points.sigma, kind="stable"), bins):
-        groups.setdefault(round_digits(np.mean(points.sigma[part])), []).append(part)
-    return ErrorMap(tuple(fit_curve(points[np.concatenate(parts)]) for parts in groups.values()))
+    for part in np.array_split(np.argsort(points[1], kind="stable"), bins):
+        groups.setdefault(round_digits(np.mean(points[1, part])), []).append(part)
+    return ErrorMap(tuple(fit_curve(points[:, np.concatenate(parts)]) for parts in groups.values()))

@@ -37,7 +37,7 @@ device.{% if verified %} PSNR is against the plain video of the same seed in dB,
 <h2>Figures</h2>
 {% for picture, text in pictures %}<figure><img alt="{{ text }}" src="data:image/png;base64,{{ picture }}">\
 <figcaption>{{ text }}</figcaption></figure>{% endfor %}
-{% if redundancy is not none %}<h2>Redundancy of blocks</h2><p>Share of blocks and steps whose output changed by less \
+{% if redundancy %}<h2>Redundancy of blocks</h2><p>Share of blocks and steps whose output changed by less \
 than a limit since the step before: what a cache of single blocks or parts could reuse at that error (the study of \
 arXiv 2411.13588).</p>{{ redundancy }}{% endif %}
 <h2>Ranking</h2><p>Spearman's rho between a proxy's summed distance and the error that reuse would have: along a \
@@ -50,8 +50,7 @@ trajectory, as in arXiv 2512.03451, and between samples at the same step, where 
 
 def write_report(calibration: Calibration, folder: Path, model: str | None = None) -> Path:
     """Write the figures and `report.html` to `folder`; the path of the page, whose title names `model`."""
-    profile, redundancy = calibration.profile, calibration.redundancy
-    seconds = profile.evidence.seconds
+    profile, seconds = calibration.profile, calibration.profile.evidence.seconds
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(PAGE)
     text = page.render(
         title=f"Calibration of {model or profile.model.class_name}",
@@ -66,10 +65,10 @@ def write_report(calibration: Calibration, folder: Path, model: str | None = Non
         recorded=[(row.prompt, row.seed) for row in calibration.recordings],
         disturbance=seconds.disturbance if seconds else "",
         targets=_html(target_table(profile)),
-        compared=_html(compared_table(profile)) if compared_table(profile) else "",
+        compared=_html(compared_table(profile)),
         ranking=_html(ranking_table(profile)),
         settings=_html(settings_table(profile)),
-        redundancy=None if redundancy is None else _html(redundancy_table(redundancy)),
+        redundancy=_html(redundancy_table(calibration.redundancy) if calibration.redundancy else []),
         pictures=[
             (b64encode(path.read_bytes()).decode(), text) for path, text in draw_all(calibration, folder).items()
         ],
@@ -79,4 +78,4 @@ def write_report(calibration: Calibration, folder: Path, model: str | None = Non
 
 
 def _html(rows: list[dict[str, str]]) -> Markup:
-    return Markup(Table.of(rows).html() if rows else "<p>None.</p>")
+    return Markup(Table.of(rows).html() if rows else "")

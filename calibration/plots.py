@@ -31,20 +31,13 @@ def draw_all(calibration: Calibration, folder: Path) -> dict[Path, str]:
     """Write each figure whose data were measured to `folder` as a PNG; returns the caption of each path."""
     folder.mkdir(parents=True, exist_ok=True)
     captions = {}
-    evidence = calibration.profile.evidence
-    left_out: dict[Draw, bool] = {
-        draw_proxies: not evidence.compared_proxies,
-        draw_budget: not calibration.verifications,
-        draw_blocks: calibration.redundancy is None,
-    }
     for name, draw in FIGURES.items():
-        if left_out.get(draw):
-            continue
         figure = Figure(figsize=(8, 4.2), layout="constrained")
         with rc_context(STYLE):
             draw(calibration, figure)
-        figure.savefig(folder / f"{name}.png", dpi=110)
-        captions[folder / f"{name}.png"] = str(draw.__doc__).strip()
+        if figure.axes:
+            figure.savefig(folder / f"{name}.png", dpi=110)
+            captions[folder / f"{name}.png"] = str(draw.__doc__).strip()
     return captions
 
 
@@ -64,8 +57,8 @@ def draw_ranking(calibration: Calibration, figure: Figure) -> None:
         axes.plot(row.between, place, "x", color=GREY)
     axes.axvline(0, color=GREY, lw=1)
     axes.set_yticks(range(len(rows)), [row.proxy.replace("_", " ") for row in rows], fontsize=7)
-    axes.set_xlabel("Spearman's rho with the error of reuse, 95 % interval over prompts")
-    axes.set_title(f"Used: {calibration.profile.recipe.proxy.replace('_', ' ')}")
+    used = calibration.profile.recipe.proxy.replace("_", " ")
+    axes.set(xlabel="Spearman's rho with the error of reuse, 95 % interval over prompts", title=f"Used: {used}")
 
 
 def draw_scatter(calibration: Calibration, figure: Figure) -> None:
@@ -94,9 +87,9 @@ def draw_fit(calibration: Calibration, figure: Figure) -> None:
     Each line has a band of one standard deviation of the measured errors at similar distances to each side.
     """
     axes, profile = figure.add_subplot(), calibration.profile
-    points = points_of(calibration.recordings, profile.recipe.proxy, profile.recipe.order)
-    axes.plot(points.distance[::7], points.error[::7], ".", ms=2, color=GREY, alpha=0.25)
-    curves = profile.recipe.error_map.curves if profile.recipe.error_map else ()
+    distance, _, error = points_of(calibration.recordings, profile.recipe.proxy, profile.recipe.order)
+    axes.plot(distance[::7], error[::7], ".", ms=2, color=GREY, alpha=0.25)
+    curves = profile.recipe.error_map.curves
     for place, curve in enumerate(curves):
         x, y, spread = (np.array(values) for values in (curve.distances, curve.errors, curve.spread))
         colour = _ramp(place / max(1, len(curves) - 1))
@@ -131,8 +124,8 @@ def draw_blocks(calibration: Calibration, figure: Figure) -> None:
 
     First column: the output of the whole block. Other columns: outputs of parts of the block. Rows: guidance branches.
     """
-    redundancy = calibration.redundancy
-    assert redundancy is not None
+    if (redundancy := calibration.redundancy) is None:
+        return
     changes = np.maximum(redundancy.array[..., 1:], 1e-4)
     rows, columns = changes.shape[:2]
     figure.set_size_inches(2.6 * columns, 2.2 * rows + 0.6)
@@ -166,8 +159,10 @@ def draw_proxies(calibration: Calibration, figure: Figure) -> None:
     Spearman's rho of the proxy's distance with the error of reuse, on the left along a trajectory, on the right between
     samples at the same step.
     """
-    rows = {row.proxy: row for row in calibration.profile.evidence.ranking}
     compared, used = calibration.profile.evidence.compared_proxies, calibration.profile.recipe.proxy
+    if not compared:
+        return
+    rows = {row.proxy: row for row in calibration.profile.evidence.ranking}
     titles = {"rho": "along a trajectory", "between": "between samples at the same step"}
     for axes, (kind, title) in zip(figure.subplots(1, 2, sharey=True), titles.items(), strict=True):
         for place, compared_proxy in enumerate(compared):
@@ -193,6 +188,8 @@ def draw_budget(calibration: Calibration, figure: Figure) -> None:
     Right: reached against requested speedup, in block evaluations (dots) and for "schedule" also in seconds (dashed
     line: predicted, crosses: measured).
     """
+    if not calibration.verifications:
+        return
     evidence = calibration.profile.evidence
     speedups = [target.speedup for target in evidence.verifications]
     axes, second = figure.subplots(1, 2)

@@ -5,7 +5,7 @@ from itertools import zip_longest
 from galaxydit.calibration.redundancy import LIMITS, Redundancy
 from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.table import Table
-from galaxydit.profiles.evidence import Verification
+from galaxydit.profiles.evidence import Seconds, Verification
 from galaxydit.profiles.schema import Profile
 
 Rows = list[dict[str, str]]
@@ -22,11 +22,11 @@ def terminal_tables(profile: Profile) -> list[Table]:
 
 def target_table(profile: Profile) -> Rows:
     """One row for each requested speedup: blocks and PSNR of both policies, the better policy, and seconds."""
-    seconds, evidence = profile.evidence.seconds, profile.evidence
-    predicted, measured = (seconds.predicted_speedup, seconds.measured_speedup) if seconds else ((), ())
+    evidence, seconds = profile.evidence, profile.evidence.seconds or Seconds(0.0, 0.0, 0.0, 0.0, (), ())
+    speedups = evidence.verifications, seconds.predicted_speedup, seconds.measured_speedup
     by_proxy = {verification.speedup: verification for verification in evidence.proxy_verifications}
     rows = []
-    for schedule, in_theory, in_practice in zip_longest(evidence.verifications, predicted, measured):
+    for schedule, in_theory, in_practice in zip_longest(*speedups):
         proxy = by_proxy.get(schedule.speedup, Verification(schedule.speedup))
         rows.append(
             {
@@ -37,7 +37,7 @@ def target_table(profile: Profile) -> Rows:
                 "PSNR, proxy": _psnr(proxy),
                 "auto": profile.target_for(schedule.speedup).policy,
                 "seconds, predicted": _text(in_theory, "{:.2f}x"),
-                "seconds, measured": marked(_text(in_practice, "{:.2f}x"), seconds.disturbance if seconds else ""),
+                "seconds, measured": marked(_text(in_practice, "{:.2f}x"), seconds.disturbance),
             }
         )
     return rows
