@@ -42,23 +42,22 @@ def learn(
     """
     settings = settings or recommended_settings(pipe)
     path = Path(folder or user_data_path("galaxydit") / "profiles") / f"{_name_of(pipe, settings)}.json"
+    parts, is_kept = path.with_suffix(".parts"), True
     with ExitStack() as stack:
-        parts = path.with_suffix(".parts")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(FileLock(path.with_suffix(".lock")))
         except OSError as error:
             said = f"galaxydit: {path.parent} cannot be written ({error}), so the profile is kept in memory alone"
             warnings.warn(said, ProfileWarning, stacklevel=2)
-            parts = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            parts, is_kept = Path(stack.enter_context(tempfile.TemporaryDirectory())), False
         if (known := _stored(path, pipe)) is not None and _worth(known) >= (0, LEARNED.samples[0]):
             return known
 
         def keep(profile: Profile) -> None:
-            if parts.parent == path.parent:
-                before = _stored(path, pipe)
-                if before is None or _worth(before) <= _worth(profile):
-                    _at(path, profile).save(path)
+            before = _stored(path, pipe)
+            if is_kept and (before is None or _worth(before) <= _worth(profile)):
+                _at(path, profile).save(path)
 
         console = Console(stderr=True)
         with LiveProgress(console) as progress:
@@ -73,7 +72,7 @@ def learn(
                 say=console.print,
                 progress=progress,
             )
-        return _at(path, made.profile) if parts.parent == path.parent else made.profile
+    return _at(path, made.profile) if is_kept else made.profile
 
 
 def _at(path: Path, profile: Profile) -> Profile:

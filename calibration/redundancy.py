@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,11 @@ ELEMENTS = 2**16  # kept of each output
 
 @dataclass(frozen=True)
 class Redundancy:
-    """Relative L1 change of the outputs of blocks and parts since the step before, in one full generation.
+    """Relative L1 change of the outputs of blocks and parts since the step before, in one full generation."""
 
-    `parts` begins with "block", the whole block; `branches` are the calls of a step; `changes`, `(branches, parts,
-    blocks, steps)`, are 0 at the first step.
-    """
-
-    parts: tuple[str, ...]
-    branches: tuple[str, ...]
-    changes: list[list[list[list[float]]]]
+    parts: tuple[str, ...]  # the first is "block", the whole block
+    branches: tuple[str, ...]  # the calls of a step
+    changes: list[list[list[list[float]]]]  # `(branches, parts, blocks, steps)`, 0 at the first step
 
     @property
     def array(self) -> Array:
@@ -47,24 +44,20 @@ def measure_redundancy(pipe: DiffusionPipeline, prompt: str, settings: Generatio
     transformers = list(transformers_of(pipe).values())
     family = family_of(transformers[0])
     parts = {BLOCK: "", **family.parts}
-    with _changes_of(transformers, parts) as changes:
+    with _changes_of(transformers, list(parts.values())) as changes:
         generate(pipe, prompt, settings, seed, decode=False)
-    calls = 1 + max(call for _, call, _, _ in changes)
-    steps = 1 + max(step for step, _, _, _ in changes)
-    blocks = len(blocks_of(transformers[0], family))
+    calls, _, blocks, steps = 1 + np.max(list(changes), axis=0)
     table = np.zeros((calls, len(parts), blocks, steps))
-    for (step, call, part, block), change in changes.items():
-        table[call, list(parts).index(part), block, step] = round_digits(change)
+    for place, change in changes.items():
+        table[place] = round_digits(change)
     return Redundancy(tuple(parts), tuple(f"call {call}" for call in range(calls)), table.tolist())
 
 
 @contextmanager
-def _changes_of(
-    transformers: list[nn.Module], parts: dict[str, str]
-) -> Iterator[dict[tuple[int, int, str, int], float]]:
-    """Yield a dictionary that receives changes by (step, call of the step, part, block) while the transformers run."""
-    changes: dict[tuple[int, int, str, int], float] = {}
-    previous: dict[tuple[int, str, int], Tensor] = {}
+def _changes_of(transformers: list[nn.Module], parts: list[str]) -> Iterator[dict[tuple[int, int, int, int], float]]:
+    """Yield changes by (call of the step, part, block, step) as transformers run; `parts` are paths below a block."""
+    changes: dict[tuple[int, int, int, int], float] = {}
+    previous: dict[tuple[int, int, int], Tensor] = {}
     position: dict[str, Any] = {"step": -1, "call": 0, "timestep": None}
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -73,15 +66,13 @@ def _changes_of(
         is_new = noise != position["timestep"]
         position.update(step=position["step"] + is_new, call=0 if is_new else position["call"] + 1, timestep=noise)
 
-    def receive(part: str, block: int, output: Any) -> None:
+    def receive(part: int, block: int, module: nn.Module, inputs: Any, output: Any) -> None:
         tensor = output if isinstance(output, Tensor) else output[0]
         kept = tensor.detach().flatten(1)
         kept = kept[:, :: max(1, kept[0].numel() // ELEMENTS)].float().clone()
         key = position["call"], part, block
         if key in previous and previous[key].shape == kept.shape:
-            changes[position["step"], *key] = float(relative_l1(kept, previous[key]).max())
-        else:
-            changes[position["step"], *key] = 0.0
+            changes[*key, position["step"]] = float(relative_l1(kept, previous[key]).max())
         previous[key] = kept
 
     with ExitStack() as hooks:
@@ -89,11 +80,7 @@ def _changes_of(
             hooks.enter_context(transformer.register_forward_pre_hook(enter, with_kwargs=True))
             for index, block in enumerate(blocks_of(transformer, family_of(transformer))):
                 modules = dict(block.named_modules())  # blocks of a second list may lack some parts
-                for part, path in parts.items():
-                    if (module := modules.get(path)) is not None:
-                        hooks.enter_context(
-                            module.register_forward_hook(
-                                lambda _, inputs, output, part=part, index=index: receive(part, index, output)
-                            )
-                        )
+                for part, path in enumerate(parts):
+                    if path in modules:
+                        hooks.enter_context(modules[path].register_forward_hook(partial(receive, part, index)))
         yield changes

@@ -18,10 +18,7 @@ TEMPORAL = ("vae_scale_factor_temporal", "vae_temporal_compression_ratio", "vae_
 
 
 def small_settings(pipe: DiffusionPipeline, settings: GenerationSettings) -> GenerationSettings:
-    """`settings` with a smaller size of the same aspect ratio; unchanged if the model has one size or none is known.
-
-    It has at most 1,800 tokens and 0.4 of the full video's, and at most four latent frames.
-    """
+    """`settings` with a smaller size of the same aspect ratio; unchanged if the model has one size or none is known."""
     height, width, frames = settings.height, settings.width, settings.num_frames
     if height is None or width is None or has_one_size(pipe):
         return settings
@@ -30,16 +27,11 @@ def small_settings(pipe: DiffusionPipeline, settings: GenerationSettings) -> Gen
     latents = 1 if frames is None else (frames - 1) // temporal + 1
     few = max(2, min(LATENT_FRAMES, -(-latents // 2)))
     few = min(latents, -(-few // patch) * patch)
-    modulus = modulus_of(pipe)
-    side = pixels_of_token(pipe)
+    modulus, side = modulus_of(pipe), pixels_of_token(pipe)
     per_frame = (height // side) * (width // side)
     scale = math.sqrt(min(TOKENS, SHARE * latents * per_frame) / (few * per_frame))
-    if scale >= 1:
-        return replace(settings, num_frames=_frames(few, temporal, frames))
-    smaller = (max(2 * modulus, round(scale * length / modulus) * modulus) for length in (height, width))
-    low, wide = (min(new, old) for new, old in zip(smaller, (height, width), strict=True))
-    return replace(settings, height=low, width=wide, num_frames=_frames(few, temporal, frames))
-
-
-def _frames(latents: int, temporal: int, full: int | None) -> int | None:
-    return None if full is None else min(full, (latents - 1) * temporal + 1)
+    if scale < 1:
+        smaller = (max(2 * modulus, round(scale * length / modulus) * modulus) for length in (height, width))
+        height, width = (min(new, old) for new, old in zip(smaller, (height, width), strict=True))
+    frames = None if frames is None else min(frames, (few - 1) * temporal + 1)
+    return replace(settings, height=height, width=width, num_frames=frames)
