@@ -13,8 +13,8 @@ from diffusers import DiffusionPipeline
 from torch import Tensor
 
 from galaxydit.acceleration import Acceleration
+from galaxydit.calibration.perturbation import Outputs, answering
 from galaxydit.calibration.recording import Recording, round_digits
-from galaxydit.calibration.replay import Outputs, answering
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import CONCATENATED

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny_table import PIPELINES
 
-from galaxydit.calibration.replay import Outputs, Replay, answering
+from galaxydit.calibration.perturbation import Outputs, Replay, answering
 
 
 @pytest.mark.parametrize("name", ["Wan VACE", "Cosmos-Predict2.5", "LTX condition", "EasyAnimate", "SANA-Video"])
