@@ -1,4 +1,4 @@
-"""Bootstrap over prompts: the interval of a mean or a ratio, and the resampled prompts themselves."""
+"""Bootstrap over prompts: the interval of a mean or a ratio, and the resamples themselves."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,9 +12,14 @@ def draws_of(prompts: int) -> NDArray[np.int64]:
     return np.random.default_rng(0).integers(prompts, size=(DRAWS, prompts))
 
 
+def resampled_means(values: ArrayLike) -> NDArray[np.float64]:
+    """The mean of one value for each prompt in each resample, `(2000,)`."""
+    array = np.asarray(values, dtype=np.float64)
+    return array[draws_of(len(array))].mean(axis=1)
+
+
 def interval(numerators: ArrayLike, denominators: ArrayLike | None = None) -> tuple[float, float] | tuple[None, None]:
-    """95 % percentile bootstrap interval (Efron 1979) of sum(numerators) / sum(denominators), paired by prompt, or of
-    the mean.
+    """95 % percentile bootstrap interval (Efron 1979) of the mean, or of sum(numerators) / sum(denominators).
 
     A prompt's number is the sum over its videos. `(None, None)` for fewer than two prompts or an infinite numerator.
     """

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from galaxydit.errors import refusal
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from galaxydit.calibration.costs import StepTimes  # imports torch
 
 CHOICE_PROMPTS = 8  # for the choice of order and proxy
+CHOICE_COST = 1 + 1 / 2 + 1 / 3 + 1 / 2  # plain videos for one of them: plain, order 1 at 2x and 3x, order 0 at 2x
 VERIFIED_PROMPTS = 8
 PERTURBED = 2.0  # generations of the three perturbations of a sample, which start from their interval
 HOURS = 3600.0
@@ -37,6 +38,7 @@ class Costs:
     """What the stages cost in generations of `steps` steps, from a plain step at full size and a recorded one."""
 
     steps: int
+    speedups: Sequence[float]
     plain: "StepTimes"
     recorded: "StepTimes"
     check: float = 1.0  # plain videos that the check makes; 0 where a recorded video serves
@@ -46,21 +48,22 @@ class Costs:
         """Plain videos that one sample costs."""
         return (1 + PERTURBED) * self.recorded.seconds.step / self.plain.seconds.step
 
-    def videos(self, budget: Budget, samples: int, speedups: Sequence[float]) -> float:
+    @property
+    def verification(self) -> float:
+        """Plain videos for one held-out prompt: plain, and the schedule at each speedup."""
+        return 1 + sum(1 / speedup for speedup in self.speedups)
+
+    def videos(self, budget: Budget, samples: int) -> float:
         """Plain videos that a budget costs with this number of samples."""
-        return (
-            samples * self.sample
-            + budget.check * self.check
-            + budget.choice * choice_cost()
-            + budget.verified * verification_cost(speedups)
-        )
+        made = budget.check * self.check + budget.choice * CHOICE_COST + budget.verified * self.verification
+        return samples * self.sample + made
 
     def seconds(self, videos: float) -> float:
         return videos * self.steps * self.plain.seconds.step
 
-    def describe(self, budget: Budget, speedups: Sequence[float]) -> str:
+    def describe(self, budget: Budget) -> str:
         """One line: videos, time, energy and memory of a budget, and what verification would add."""
-        few, many = (self.videos(budget, count, speedups) for count in budget.samples)
+        few, many = (self.videos(budget, count) for count in budget.samples)
         text = f"{_range(few, many, 1)} plain videos: {_time(self.seconds(few), self.seconds(many))}"
         if self.plain.joules is not None and self.recorded.joules is not None:
             plain = self.plain.joules * self.steps * (few - budget.samples[0] * self.sample)
@@ -70,9 +73,21 @@ class Costs:
         if self.recorded.bytes is not None:
             text += f", {self.recorded.bytes / 1e9:.1f} GB of GPU memory"
         if not budget.verified:
-            added = VERIFIED_PROMPTS * verification_cost(speedups)
+            added = VERIFIED_PROMPTS * self.verification
             text += f"; --budget full verifies it for {added:.0f} more ({_time(*2 * [self.seconds(added)])})"
         return text
+
+    def within(self, limit: float | str) -> Budget:
+        """The stages that fit into `limit` (plain videos, or hours as text), at least one sample."""
+        left = float(limit.rstrip("h")) * HOURS / self.seconds(1) if isinstance(limit, str) else limit
+        check = left >= self.check + self.sample
+        left -= check * self.check
+        most = max(1, min(DEFAULT.samples[1], int(left / self.sample + 1e-9)))
+        left -= most * self.sample
+        verified = max(0, min(VERIFIED_PROMPTS, int(left / self.verification)))
+        left -= verified * self.verification
+        choice = CHOICE_PROMPTS if left >= CHOICE_PROMPTS * CHOICE_COST else 0
+        return Budget((min(DEFAULT.samples[0], most), most), check, choice, verified)
 
 
 def forecast() -> str:
@@ -84,40 +99,14 @@ def forecast() -> str:
     return ", ".join(texts)
 
 
-def choice_cost() -> float:
-    """Plain videos for one prompt of the choice: plain, order 1 at 2x and 3x, order 0 at 2x."""
-    return 1 + 1 / 2 + 1 / 3 + 1 / 2
-
-
-def verification_cost(speedups: Sequence[float]) -> float:
-    """Plain videos for one held-out prompt: plain, and the schedule at each speedup."""
-    return 1 + sum(1 / speedup for speedup in speedups)
-
-
 def read_budget(text: str) -> Budget | float | str:
-    """`DEFAULT` for "", `FULL` for "full", a number of plain videos, or hours as the text "2h".
-
-    Raises GalaxyDiTError for anything else.
-    """
+    """`DEFAULT` for "", `FULL` for "full", a number of plain videos, or hours as text; GalaxyDiTError for others."""
     if text in ("", "full"):
         return FULL if text else DEFAULT
     if not re.fullmatch(r"\d+(\.\d+)?h?", text) or float(text.rstrip("h")) <= 0:
         expected = "a number of plain videos above 0, hours such as 2h, or full"
         raise refusal("--budget", text, expected, "leave it out for the default")
     return text if text.endswith("h") else float(text)
-
-
-def within(limit: float | str, costs: Costs, speedups: Sequence[float]) -> Budget:
-    """The stages that fit into `limit` (plain videos, or hours as text), at least one sample."""
-    left = float(limit.rstrip("h")) * HOURS / costs.seconds(1) if isinstance(limit, str) else limit
-    check = left >= costs.check + costs.sample
-    left -= check * costs.check
-    most = max(1, min(DEFAULT.samples[1], int(left / costs.sample + 1e-9)))
-    budget = Budget((min(DEFAULT.samples[0], most), most), check)
-    left -= most * costs.sample
-    budget = replace(budget, verified=max(0, min(VERIFIED_PROMPTS, int(left / verification_cost(speedups)))))
-    left -= budget.verified * verification_cost(speedups)
-    return replace(budget, choice=CHOICE_PROMPTS) if left >= CHOICE_PROMPTS * choice_cost() else budget
 
 
 def _range(low: float, high: float, digits: int) -> str:

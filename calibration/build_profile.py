@@ -3,19 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any
 
 from diffusers import DiffusionPipeline
 
 from galaxydit.calibration.fit import fit_error_map
-from galaxydit.calibration.rank import Ranking, choose_proxy, rank_proxies
+from galaxydit.calibration.rank import Ranking, choose_proxy
 from galaxydit.calibration.recording import Recording, median_change, round_digits
 from galaxydit.calibration.schedule_error import Order
 from galaxydit.calibration.search import WARMUP, FullSteps, planned_schedules
 from galaxydit.calibration.thresholds import deviation_weight, mean_distance, solve_threshold
 from galaxydit.errors import refusal
 from galaxydit.families import SEPARATE
-from galaxydit.pipelines.conditions import device_name, package_versions
 from galaxydit.pipelines.runs import hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
@@ -23,7 +22,7 @@ from galaxydit.policies.policy import Limits
 from galaxydit.policies.proxy_threshold import ProxyThreshold, full_speedup
 from galaxydit.policies.schedule import Schedule, full_step_count
 from galaxydit.profiles.conditions import boundary_of, dtype_of
-from galaxydit.profiles.evidence import ErrorPropagation, Evidence, Fit, Verification
+from galaxydit.profiles.evidence import ErrorPropagation, Evidence, Fit, Recorded, Verification
 from galaxydit.profiles.fingerprint import model_of
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Profile
@@ -31,7 +30,6 @@ from galaxydit.proxies import PROXIES, proxies_of
 from galaxydit.runtime.recognition import blocks_of, family_of, transformers_of
 from galaxydit.runtime.step import draws_noise
 
-REUSE: Literal["output"] = "output"
 SPARE_REUSE = 2  # reused steps in a row that a target allows beyond its longest interval
 
 
@@ -41,63 +39,57 @@ class ProfileBuilder:
 
     pipe: DiffusionPipeline
     recordings: Sequence[Recording]
+    ranking: Ranking
+    propagation: ErrorPropagation
+    speedups: Sequence[float]
 
     def profile(
-        self,
-        settings: GenerationSettings,
-        *,
-        seed: int,
-        speedups: Sequence[float],
-        propagation: ErrorPropagation,
-        name: str,
-        ranking: Ranking | None = None,
+        self, name: str, settings: GenerationSettings, recorded: Recorded | None = None, **where: Any
     ) -> Profile:
-        """The profile for `settings` with the proxy that ranks best; `seed` is that of the first recording.
+        """The profile for `settings` with the proxy that ranks best; `where` are `Conditions` of the full video.
 
         Raises GalaxyDiTError if no speedup can be planned.
         """
-        ranking = ranking or rank_proxies(self.recordings)
-        chosen, reason = choose_proxy(ranking)
+        chosen, reason = choose_proxy(self.ranking)
         if (share := self.recordings[0].rounding) > 0:
             rounding = f"its dtype rounds the guided prediction by {100 * share:.1f} %"
             change = median_change(self.recordings)
             reason += f"; {rounding}, and a step changes it by {100 * change:.1f} % (medians over the steps)"
         models = [model_of(transformer) for transformer in transformers_of(self.pipe).values()]
         order: Order = 0 if draws_noise(self.pipe.scheduler) else 1
-        targets = self._targets(propagation, speedups, order)
-        recipe, fit, verifications = self._recipe(chosen, order, targets, speedups)
+        recipe, fit, verifications = self._recipe(chosen, order, self._targets(order))
         return Profile(
             schema_version=SCHEMA_VERSION,
             name=name,
             source=f"galaxydit calibrate, {len(self.recordings)} recordings",
             model=models[0],
-            conditions=self._conditions(settings, seed),
+            conditions=self._conditions(settings, where),
             recipe=recipe,
-            evidence=Evidence(reason, ranking.rows, fit, propagation, verifications),
+            evidence=Evidence(reason, self.ranking.rows, fit, self.propagation, verifications, recorded=recorded),
             second_model=models[1] if len(models) > 1 else None,
         )
 
     def again(self, profile: Profile, *, proxy: str | None = None, order: Order | None = None) -> Profile:
         """`profile` with another proxy (error map and thresholds change), or order (the schedules change, too)."""
-        recipe, speedups = profile.recipe, [row.speedup for row in profile.evidence.verifications]
-        targets = recipe.targets if order is None else self._targets(profile.evidence.propagation, speedups, order)
+        recipe = profile.recipe
+        targets = recipe.targets if order is None else self._targets(order)
         order = recipe.order if order is None else order
-        recipe, fit, verifications = self._recipe(proxy or recipe.proxy, order, targets, speedups)
+        recipe, fit, verifications = self._recipe(proxy or recipe.proxy, order, targets)
         return replace(profile, recipe=recipe, evidence=replace(profile.evidence, fit=fit, verifications=verifications))
 
-    def _targets(self, propagation: ErrorPropagation, speedups: Sequence[float], order: Order) -> tuple[Target, ...]:
+    def _targets(self, order: Order) -> tuple[Target, ...]:
         """The targets with their schedules. Raises GalaxyDiTError if no speedup can be planned."""
         sigmas, corrects = self.recordings[0].sigmas, not draws_noise(self.pipe.scheduler)
-        counts = sorted({full_step_count(len(sigmas), speedup) for speedup in speedups})
-        schedules = planned_schedules(self.recordings, propagation, counts, corrects=corrects, order=order)
-        targets = plan_targets(schedules, sigmas, speedups, WARMUP / len(sigmas))
-        if not any(target.speedup in speedups for target in targets):
+        counts = sorted({full_step_count(len(sigmas), speedup) for speedup in self.speedups})
+        schedules = planned_schedules(self.recordings, self.propagation, counts, corrects=corrects, order=order)
+        targets = plan_targets(schedules, sigmas, self.speedups)
+        if not any(target.speedup in self.speedups for target in targets):
             expected = f"speedups of which one can be planned with {len(sigmas)} steps"
-            raise refusal("speedups", tuple(speedups), expected, "pass smaller ones or more steps")
+            raise refusal("speedups", tuple(self.speedups), expected, "pass smaller ones or more steps")
         return targets
 
     def _recipe(
-        self, proxy: str, order: Order, targets: Sequence[Target], speedups: Sequence[float]
+        self, proxy: str, order: Order, targets: Sequence[Target]
     ) -> tuple[Recipe, Fit | None, tuple[Verification, ...]]:
         """The recipe, the scores of its error map, and an unmeasured verification of each planned speedup."""
         share = self._share_of_step(proxy)
@@ -117,11 +109,11 @@ class ProfileBuilder:
         verifications = tuple(
             Verification(target.speedup, largest_expected_error(target, error_map, cumulative))
             for target in targets
-            if target.speedup in speedups
+            if target.speedup in self.speedups
         )
-        return Recipe(proxy, REUSE, order, error_map, cumulative, tuple(solved), share, weight), fit, verifications
+        return Recipe(proxy, "output", order, error_map, cumulative, tuple(solved), share, weight), fit, verifications
 
-    def _conditions(self, settings: GenerationSettings, seed: int) -> Conditions:
+    def _conditions(self, settings: GenerationSettings, where: Mapping[str, Any]) -> Conditions:
         pipe, first, shift = self.pipe, self.recordings[0], settings.flow_shift
         if shift is None:
             shift = pipe.scheduler.config.get("flow_shift", pipe.scheduler.config.get("shift"))
@@ -132,14 +124,12 @@ class ProfileBuilder:
             guidance_scale=first.guidance_scale,
             guidance_scale_2=first.guidance_scale if settings.guidance_scale_2 is None else settings.guidance_scale_2,
             boundary=boundary_of(pipe),
-            latent_shape=(),
             dtype=dtype_of(next(iter(transformers_of(pipe).values()))),
-            device=device_name(pipe),
             samples=len(self.recordings),
-            seed=seed,
+            seed=first.seed,
             prompts_sha256=hash_of([[recording.prompt, recording.seed] for recording in self.recordings]),
-            versions=package_versions(),
             sigmas=first.sigmas,
+            **where,
         )
 
     def _share_of_step(self, proxy: str) -> float:
@@ -157,12 +147,10 @@ def shares_of_blocks(pipe: DiffusionPipeline) -> dict[str, float]:
 
 
 def plan_targets(
-    schedules: Mapping[int, FullSteps], sigmas: Sequence[float], speedups: Sequence[float], warmup: float
+    schedules: Mapping[int, FullSteps], sigmas: Sequence[float], speedups: Sequence[float]
 ) -> tuple[Target, ...]:
-    """The targets by rising speedup, without thresholds: for each of `speedups` and each number of full steps between.
-
-    A schedule stretched to another number of full steps would drop early ones. `schedules` are those of
-    `planned_schedules`.
+    """The targets by rising speedup, without thresholds: for each of `speedups` and each number of full steps between,
+    because a schedule stretched to another number would drop early full steps.
     """
     steps, targets = len(sigmas), []
     asked = {round(steps / speedup) for speedup in speedups}
@@ -173,7 +161,7 @@ def plan_targets(
             full = schedules[count]
             longest = max(after - before for before, after in pairwise(full))
             planned = tuple(sigmas[step] for step in full)
-            targets.append(Target(speedup, warmup, max_consecutive=longest - 1 + SPARE_REUSE, sigmas=planned))
+            targets.append(Target(speedup, WARMUP / steps, max_consecutive=longest - 1 + SPARE_REUSE, sigmas=planned))
     return tuple(targets)
 
 

@@ -5,17 +5,15 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from statistics import fmean
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.calibration.budget import DEFAULT, Budget, Costs, within
-from galaxydit.calibration.build_profile import ProfileBuilder
-from galaxydit.calibration.choose import choose
+from galaxydit.calibration.budget import DEFAULT, Budget, Costs
+from galaxydit.calibration.build_profile import shares_of_blocks
+from galaxydit.calibration.choose import add_measurements, choose
 from galaxydit.calibration.costs import StepTimes
-from galaxydit.calibration.evidence import Tried, add_measurements
 from galaxydit.calibration.generation_observer import read_recorded
-from galaxydit.calibration.parts import CalibrationMaker, Parts
+from galaxydit.calibration.parts import CalibrationMaker, Parts, Tried
 from galaxydit.calibration.planner import Planner
 from galaxydit.calibration.prompt_files import default_prompts, split_prompts
 from galaxydit.calibration.recording import Recording, ratios_of_distances
@@ -131,57 +129,49 @@ def calibrate(
         **conditions,
     }
     maker, store = CalibrationMaker(load or (lambda: pipe), save_videos), Store(resume_dir).create(KIND, {})
-    parts = Parts(store, maker, executor or InProcess(), key, seed, progress)
-    timing = parts.one("timing", "timing", own[0], recorded=asdict(small(own[0])))
+    parts = Parts(store, maker, executor or InProcess(), key, own, seed, progress)
+    size = small(own[0])
+    timing = parts.one("timing", "timing", recorded=asdict(size))
     plain, timed = (parse(StepTimes, timing[size], "timing") for size in ("full", "small"))
     steps = settings.steps or len(pipe.scheduler.timesteps)
-    costs = Costs(steps, plain, timed, check=float(film is None))
+    costs = Costs(steps, speedups, plain, timed, check=float(film is None))
     if not isinstance(budget, Budget):
-        budget = within(budget, costs, speedups)
+        budget = costs.within(budget)
         budget = replace(budget, verified=min(budget.verified, len(held_out)))
     held_out = held_out[: budget.verified]
-    say(f"recordings of {_size_of(small(own[0]))} in float32; {costs.describe(budget, speedups)}")
-    expect(progress, costs.seconds(costs.videos(budget, budget.samples[1], speedups)))
-    planner = Planner(pipe, settings, seed, speedups, name, timing, proxy_costs or {})
-    samples = parts.samples(own, [0], small)
+    frames = f"{size.width}x{size.height} pixels and {size.num_frames or 1} frames"
+    say(f"recordings of {frames} in float32; {costs.describe(budget)}")
+    expect(progress, costs.seconds(costs.videos(budget, budget.samples[1])))
+    planner = Planner(pipe, settings, speedups, name, timing, proxy_costs or shares_of_blocks(pipe))
+    samples = parts.samples([0], small)
     on_profile(planner.profile(samples))
     least, most = budget.samples
     if least > 1:
-        samples += parts.samples(own, range(1, least), small)
+        samples += parts.samples(range(1, least), small)
     if budget.check or film is not None:
-        planner.check(samples, full := film or parse(Recording, parts.one("check", "checking", own[0]), "recording"))
-        say(planner.finding)
-        if not planner.agrees and small(own[0]) != settings:
+        full = film or parse(Recording, parts.one("check", "checking"), "recording")
+        say(planner.check(samples, full))
+        if not planner.agrees and size != settings:
             say("so the recordings are made again at full size, each at the price of at least 3 plain videos")
             full_size = True
-            samples = parts.samples(own, range(least), small)
+            samples = parts.samples(range(least), small)
             planner.ratios = ratios_of_distances(full, samples[0].recording)
     on_profile(planner.profile(samples))
     while len(samples) < most and (len(samples) == 1 or not planner.stands(samples)):
-        samples += parts.samples(own, [len(samples)], small)
+        samples += parts.samples([len(samples)], small)
         on_profile(planner.profile(samples))
     progress("planning", 0, 1)
-    profile = planner.profile(samples)
-    psnr_of_order: dict[Order, list[float]] = {}
-    verifications: tuple[Tried, ...] = ()
-    recordings = planner.recordings(samples)
-    if budget.choice:
-        profile, psnr_of_order = choose(
-            ProfileBuilder(pipe, recordings), parts, profile, planner.ranking(samples), own[: budget.choice]
-        )
+    profile, build = planner.profile(samples), planner.builder(samples)
     progress("planning", 1, 1)
+    psnr_of_order: dict[Order, float] = {}
+    if budget.choice:
+        profile, psnr_of_order = choose(build, parts, profile, own[: budget.choice])
     on_profile(profile)
-    if held_out:
-        verifications = parts.verifications(profile, held_out, both=bool(budget.choice))
+    verifications = parts.verifications(profile, held_out, both=bool(budget.choice)) if held_out else ()
     profile = add_measurements(profile, plain.seconds, verifications)
     on_profile(profile)
-    redundancy = parse(Redundancy, parts.one("redundancy", "analysing", own[0]), "redundancy") if analyze else None
-    means = {order: fmean(values) for order, values in psnr_of_order.items()}
-    return Calibration(profile, recordings, verifications, means, redundancy)
-
-
-def _size_of(settings: GenerationSettings) -> str:
-    return f"{settings.width}x{settings.height} pixels and {settings.num_frames or 1} frames"
+    redundancy = parse(Redundancy, parts.one("redundancy", "analysing"), "redundancy") if analyze else None
+    return Calibration(profile, tuple(build.recordings), verifications, psnr_of_order, redundancy)
 
 
 def _check_speedups(speedups: Sequence[float], steps: int | None) -> None:

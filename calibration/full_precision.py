@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from accelerate.utils import convert_to_fp32
 from diffusers import DiffusionPipeline
 from torch import Tensor, nn
 
@@ -29,15 +30,21 @@ def rounds(pipe: DiffusionPipeline) -> bool:
 
 @contextmanager
 def in_float32(pipe: DiffusionPipeline) -> Iterator[None]:
-    """Within the context, the transformers compute in float32 (on a GPU matrix products and convolutions in TF32).
+    """Within the context, a pipeline that `is_rounded` denoises in float32 (TF32 products and convolutions on a GPU).
 
     The large weights of the blocks are widened for the call of their module alone, so memory grows by one layer and
     by the weights outside the blocks. Afterwards each weight has its own dtype again.
     """
-    transformers = list(transformers_of(pipe).values())
+    if not is_rounded(pipe):
+        yield
+        return
     with ExitStack() as restored:
-        restored.enter_context(_tf32())
-        for transformer in transformers:
+        # Both, because cuDNN's convolutions use TF32 by default also where products do not.
+        backends: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
+        for backend in backends:
+            restored.callback(setattr, backend, "allow_tf32", backend.allow_tf32)
+            backend.allow_tf32 = True
+        for transformer in transformers_of(pipe).values():
             of_module = _large_weights(transformer)
             large = {id(weight) for weights in of_module.values() for weight in weights}
             for tensor in (*transformer.parameters(), *transformer.buffers()):
@@ -82,29 +89,10 @@ def _widened_in_calls(module: nn.Module, weights: list[nn.Parameter]) -> Iterato
         yield
 
 
-@contextmanager
-def _tf32() -> Iterator[None]:
-    """TF32 for both, because cuDNN's convolutions use it by default also where products do not."""
-    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = products.allow_tf32, convolutions.allow_tf32
-    products.allow_tf32 = convolutions.allow_tf32 = True
-    try:
-        yield
-    finally:
-        products.allow_tf32, convolutions.allow_tf32 = before
-
-
 def _convert(tensor: Tensor, dtype: torch.dtype) -> None:
     tensor.data = tensor.data.to(dtype)
 
 
 def widen(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """A forward pre-hook that converts a module's 16-bit inputs to float32."""
-    return tuple(map(_widened, args)), {name: _widened(value) for name, value in kwargs.items()}
-
-
-def _widened(value: Any) -> Any:
-    """`value` with its 16-bit tensors in float32, also within lists and tuples."""
-    if isinstance(value, list | tuple):
-        return type(value)(map(_widened, value))
-    return value.float() if isinstance(value, Tensor) and value.dtype in ROUNDED else value
+    return convert_to_fp32(args), convert_to_fp32(kwargs)

@@ -1,18 +1,15 @@
-"""The parts of a calibration, such as the recording of one sample: units whose results a store keeps.
+"""The parts of a calibration, such as the recording of one sample: units whose results a store keeps."""
 
-A draft is a profile that is tried, with the policy and the speedups to try.
-"""
-
+import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from diffusers import DiffusionPipeline
 
 from galaxydit.calibration.costs import time_steps
-from galaxydit.calibration.evidence import Tried, try_profile
 from galaxydit.calibration.full_precision import in_float32, is_rounded, rounds
 from galaxydit.calibration.generation_observer import observed, record_sample
 from galaxydit.calibration.perturbation import INTERVALS, Perturbation, perturb
@@ -25,22 +22,52 @@ from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.inputs import hash_files, verify_files
 from galaxydit.pipelines.runs import Executor, Maker, Output, Rank, Store, Unit, progress_of, results, run
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.trial import PlainVideo, accelerated, generate_with, result_of
+from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import save_video
 from galaxydit.profiles.schema import Profile, parse_profile
 from galaxydit.request import PROXY, SCHEDULE
 from galaxydit.validation import parse
 
-VERIFICATION_SEED = 10_000  # added to the seed, so that verification starts from other noise than every sample
-CHOICE_SEED = 20_000  # likewise added, for the videos of drafts
+TRIALS = {"verification": ("verifying", 10_000), "choice": ("choosing", 20_000)}
+"""By name, the stage of trials and the number that is added to the seed for other noise than that of all samples."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One recorded generation, its perturbations, and its recording in the model's own dtype where that was made."""
+    """One recorded generation and its perturbations."""
 
     recording: Recording
     perturbations: tuple[Perturbation, ...]
-    own: Recording | None = None
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The trial of a profile with a policy ("schedule" or "proxy") at a speedup."""
+
+    policy: str
+    speedup: float
+    prompt: str
+    seed: int
+    result: TrialResult
+
+    @property
+    def compute_fraction(self) -> float:
+        return self.result.compute_fraction or math.nan
+
+    @property
+    def psnr_db(self) -> float:
+        return self.result.metrics["psnr"]
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """Seconds of denoising without and with the plugin, in one process."""
+        return self.result.plain_denoise_seconds or math.nan, self.result.denoise_seconds or math.nan
+
+    @property
+    def full_steps(self) -> tuple[int, ...]:
+        calls = self.result.report["calls"] if self.result.report else ()
+        return tuple(sorted({call["step"] for call in calls if not call["reused"]}))
 
 
 Draft = tuple[Profile, str, Sequence[float]]
@@ -72,7 +99,7 @@ class CalibrationMaker(Maker):
         """Seconds of a plain step and its parts, of a recorded step, and joules and bytes where they are known."""
         recorded = GenerationSettings(**data["recorded"])
         timed = time_steps(self.pipe, prompt, settings, seed)
-        with in_float32(self.pipe) if is_rounded(self.pipe) else nullcontext(), observed(self.pipe):
+        with in_float32(self.pipe), observed(self.pipe):
             small = time_steps(self.pipe, prompt, recorded, seed)
         found = {"full": asdict(timed), "small": asdict(small)}
         return found | {"device": device_name(self.pipe), "versions": package_versions()}
@@ -84,16 +111,15 @@ class CalibrationMaker(Maker):
         widened, an estimate of the rounding is subtracted.
         """
         widened = is_rounded(self.pipe)
-        with in_float32(self.pipe) if widened else nullcontext():
+        with in_float32(self.pipe):
             recording, plain, outputs = record_sample(self.pipe, prompt, settings, seed)
             if not widened and rounds(self.pipe):
                 recording = recording.without_rounding(estimated_rounding(recording))
             found = [perturb(self.pipe, recording, plain, outputs, index) for index in range(len(INTERVALS))]
-        own = None
         if widened and data["rounding"]:
             own, *_ = record_sample(self.pipe, prompt, settings, seed)
             recording = replace(recording, rounding=rounding_between(own, recording))
-        return {"recording": asdict(recording), "perturbations": found, "own": own and asdict(own)}
+        return {"recording": asdict(recording), "perturbations": found}
 
     def _check(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
         """The recording of one plain generation in the model's own dtype."""
@@ -114,14 +140,13 @@ class CalibrationMaker(Maker):
         """
         plain = generate(self.pipe, prompt, settings, seed)
         self._keep("plain", plain)
-        shared: dict[str, Any] = {"settings": settings, "seed": seed, "plain": plain, "keep": self._keep}
         rows, by_proxy = [], dict[tuple[str, float], Tried]()
         for draft, policy, speedups in data["tried"]:
             profile, rows_of_draft = parse_profile(draft), []
             for speedup in speedups:
                 row = by_proxy.get((profile.identity, speedup)) if policy == SCHEDULE else None
                 if row is None:
-                    row = try_profile(self.pipe, profile, speedup, prompt, policy=policy, **shared)
+                    row = self.try_profile(profile, policy, speedup, plain)
                 as_planned = policy == PROXY and row.full_steps == planned_steps(profile, speedup)
                 if as_planned and profile.recipe.proxy_share == 0:
                     by_proxy[profile.identity, speedup] = replace(row, policy=SCHEDULE)
@@ -129,53 +154,53 @@ class CalibrationMaker(Maker):
             rows.append(rows_of_draft)
         return rows
 
+    def try_profile(self, profile: Profile, policy: str, speedup: float, plain: GeneratedVideo) -> Tried:
+        """The video of `plain` again with a profile."""
+        attach = partial(accelerated, speedup=speedup, policy=policy, profile=profile)
+        made = generate_with(self.pipe, plain.prompt, plain.settings, plain.seed, attach)
+        self._keep(f"{policy}-{speedup:g}x-order-{profile.recipe.order}-{profile.recipe.proxy}", made.video)
+        result = result_of(self.pipe, made, PlainVideo(plain.frames, video=plain))
+        return Tried(policy, speedup, plain.prompt, plain.seed, result)
+
     def _redundancy(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
         return asdict(measure_redundancy(self.pipe, prompt, settings, seed))
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of one calibration; each method reads its parts from the store or measures them.
-
-    `key` is what all parts depend on, and `seed` is that of the first sample.
-    """
+    """The parts of one calibration; each method reads its parts from the store or measures them."""
 
     store: Store
     maker: CalibrationMaker
     executor: Executor
-    key: Mapping[str, Any]
-    seed: int
+    key: Mapping[str, Any]  # what all parts depend on
+    prompts: Sequence[str]  # of the samples, which cycle them
+    seed: int  # of the first sample
     progress: Callable[[str, int, int], None]
 
-    def samples(
-        self, prompts: Sequence[str], indices: Sequence[int], settings_for: Callable[[str], GenerationSettings]
-    ) -> list[Sample]:
-        """The samples of these indices, whose prompts cycle; the first also tells the rounding of the model's dtype."""
+    def samples(self, indices: Sequence[int], settings_for: Callable[[str], GenerationSettings]) -> list[Sample]:
+        """The samples of these indices; the first one also tells the rounding of the model's dtype."""
         units = []
         for index in indices:
-            prompt, seed = prompts[index % len(prompts)], self.seed + index
+            prompt, seed = self.prompts[index % len(self.prompts)], self.seed + index
             details = {"bounds": INTERVALS, "rounding": index == 0, "settings": asdict(settings_for(prompt))}
             units.append(self._unit(f"sample-{index:04d}", "sample", prompt, seed, **details))
         return [parse(Sample, part, "sample") for part in self._measure("recording", units)]
 
-    def one(self, part: str, stage: str, prompt: str, **details: Any) -> Any:
+    def one(self, part: str, stage: str, **details: Any) -> Any:
         """The one part of this kind, with the prompt and the seed of the first sample."""
-        return self._measure(stage, [self._unit(part, part, prompt, self.seed, **details)])[0]
-
-    def drafts(self, tried: Sequence[Draft], prompts: Sequence[str]) -> list[list[list[Tried]]]:
-        """Trials of the drafts in videos of the prompts that choose: by draft, then by its speedups, then by prompt."""
-        return self._tried("choice", "choosing", CHOICE_SEED, tried, prompts)
+        return self._measure(stage, [self._unit(part, part, self.prompts[0], self.seed, **details)])[0]
 
     def verifications(self, profile: Profile, prompts: Sequence[str], both: bool) -> tuple[Tried, ...]:
         """Trials of the schedule and, with `both`, of the policy "proxy" at each speedup on each held-out prompt."""
         speedups = [row.speedup for row in profile.evidence.verifications]
         tried = [(profile, policy, speedups) for policy in ((PROXY, SCHEDULE) if both else (SCHEDULE,))]
-        by_draft = self._tried("verification", "verifying", VERIFICATION_SEED, tried, prompts)
+        by_draft = self.trials("verification", tried, prompts)
         return tuple(row for by_speedup in by_draft for rows in by_speedup for row in rows)
 
-    def _tried(
-        self, name: str, stage: str, offset: int, tried: Sequence[Draft], prompts: Sequence[str]
-    ) -> list[list[list[Tried]]]:
+    def trials(self, name: str, tried: Sequence[Draft], prompts: Sequence[str]) -> list[list[list[Tried]]]:
+        """The trials, whose name is in `TRIALS`, by draft, then by its speedups, then by prompt."""
+        stage, offset = TRIALS[name]
         data = [(profile.to_dict(), policy, list(speedups)) for profile, policy, speedups in tried]
         units = [
             self._unit(f"{name}-{index:04d}", "videos", prompt, self.seed + offset + index, tried=data)

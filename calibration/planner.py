@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from diffusers import DiffusionPipeline
 
-from galaxydit.calibration.build_profile import ProfileBuilder, shares_of_blocks
+from galaxydit.calibration.build_profile import ProfileBuilder
 from galaxydit.calibration.full_precision import is_rounded
 from galaxydit.calibration.parts import Sample
 from galaxydit.calibration.perturbation import propagation_of
-from galaxydit.calibration.rank import Ranking, rank_proxies
+from galaxydit.calibration.rank import rank_proxies
 from galaxydit.calibration.recording import Array, Recording, estimated_rounding, ratios_of_distances
 from galaxydit.calibration.schedule_error import Order, ScheduleError
 from galaxydit.calibration.search import FullSteps, planned_schedules
@@ -27,6 +27,8 @@ MOVED_DB = 0.1  # error over the least, on all samples, that schedules without t
 USUAL_DB = 6.0  # the largest error over the least of schedules from other samples, on four to eight of wan-tiny
 MUCH_WORSE = 2.0  # times this error is an error that shows another kind of trajectory
 
+Measured = tuple[Sequence[Recording], ErrorPropagation]
+
 
 @dataclass
 class Planner:
@@ -34,7 +36,6 @@ class Planner:
 
     pipe: DiffusionPipeline
     settings: GenerationSettings
-    seed: int
     speedups: Sequence[float]
     name: str
     timing: Mapping[str, Any]  # of the part "timing"
@@ -42,93 +43,65 @@ class Planner:
     ratios: Mapping[str, Array] = field(default_factory=dict)  # of a video's proxy distances to a recording's
     full_shape: tuple[int, ...] = ()  # of that video's latent
     excess_db: float | None = None  # largest error of the recordings' schedules over the least, on that video
-    usual_db: float = USUAL_DB  # the same of other recordings' schedules, on each recording
+    agrees: bool = True  # whether the recordings serve for videos of full size
 
     def profile(self, samples: Sequence[Sample]) -> Profile:
-        first = samples[0].recording
         dtype = "float32" if is_rounded(self.pipe) else dtype_of(next(iter(transformers_of(self.pipe).values())))
-        profile = ProfileBuilder(self.pipe, self.recordings(samples)).profile(
-            self.settings,
-            seed=self.seed,
-            speedups=self.speedups,
-            propagation=_propagation(samples),
-            name=self.name,
-            ranking=self.ranking(samples),
-        )
-        where = {name: self.timing[name] for name in ("device", "versions")}
-        conditions = replace(profile.conditions, latent_shape=self.full_shape, **where)
-        recorded = Recorded(first.latent_shape, dtype, self.excess_db)
-        return replace(profile, conditions=conditions, evidence=replace(profile.evidence, recorded=recorded))
+        recorded = Recorded(samples[0].recording.latent_shape, dtype, self.excess_db)
+        where = {"latent_shape": self.full_shape} | {name: self.timing[name] for name in ("device", "versions")}
+        return self.builder(samples).profile(self.name, self.settings, recorded, **where)
 
-    def ranking(self, samples: Sequence[Sample]) -> Ranking:
-        costs = self.proxy_costs or shares_of_blocks(self.pipe)
-        return rank_proxies([sample.recording for sample in samples], costs)
+    def builder(self, samples: Sequence[Sample]) -> ProfileBuilder:
+        ranking = rank_proxies([sample.recording for sample in samples], self.proxy_costs)
+        return ProfileBuilder(self.pipe, self.recordings(samples), ranking, _propagation(samples), self.speedups)
 
     def recordings(self, samples: Sequence[Sample]) -> tuple[Recording, ...]:
         """The recordings, with the rounding of the first one and the proxy distances of the videos."""
         rounding = samples[0].recording.rounding
         return tuple(replace(sample.recording.scaled(self.ratios), rounding=rounding) for sample in samples)
 
-    def check(self, samples: Sequence[Sample], full: Recording) -> None:
-        """Compare a plain video with recordings of its rounding: schedules agree if they do not err much more on the
-        video than those of other recordings do on each.
+    def check(self, samples: Sequence[Sample], full: Recording) -> str:
+        """Compare a plain video with recordings of its rounding, and return the finding as a sentence.
+
+        Schedules agree if they do not err much more on the video than those of other recordings do on each.
         """
         first = samples[0].recording
-        if first.rounding and samples[0].own is None:
+        if first.rounding and not is_rounded(self.pipe):
             full = full.without_rounding(estimated_rounding(full)).rounded
         self.full_shape, self.ratios = full.latent_shape, ratios_of_distances(full, first)
         rounded, growth = [recording.rounded for recording in self.recordings(samples)], _propagation(samples)
-        self.excess_db = max(0.0, self._excess(rounded, growth, [full], growth))
+        self.excess_db = max(0.0, self._excess((rounded, growth), ([full], growth)))
         others = [(rounded[:index] + rounded[index + 1 :], [rounded[index]]) for index in range(len(rounded))]
-        self.usual_db = max((self._excess(left, growth, one, growth) for left, one in others if left), default=USUAL_DB)
-
-    @property
-    def agrees(self) -> bool:
-        return (self.excess_db or 0.0) <= MUCH_WORSE * self.usual_db
-
-    @property
-    def finding(self) -> str:
-        word = "serve" if self.agrees else "do not serve"
+        usual = [self._excess((left, growth), (one, growth)) for left, one in others if left]
+        usual_db = max(usual, default=USUAL_DB)
+        self.agrees = self.excess_db <= MUCH_WORSE * usual_db
         return (
-            f"the recordings {word} for videos of full size: on one plain video their schedules have up to "
-            f"{self.excess_db or 0.0:.1f} dB more error than the best for this video, on each recording those of the "
-            f"others up to {self.usual_db:.1f} dB"
+            f"the recordings {'serve' if self.agrees else 'do not serve'} for videos of full size: on one plain video "
+            f"their schedules have up to {self.excess_db:.1f} dB more error than the best for this video, on each "
+            f"recording those of the others up to {usual_db:.1f} dB"
         )
 
     def stands(self, samples: Sequence[Sample]) -> bool:
         """Whether the schedules planned without the last sample are as good as the best on all samples."""
-        recordings, before = self.recordings(samples), samples[:-1]
-        planned = recordings[:-1], _propagation(before)
-        return self._excess(*planned, recordings, _propagation(samples)) <= MOVED_DB
+        recordings = self.recordings(samples)
+        planned = recordings[:-1], _propagation(samples[:-1])
+        return self._excess(planned, (recordings, _propagation(samples))) <= MOVED_DB
 
-    def _excess(
-        self,
-        planned: Sequence[Recording],
-        growth: ErrorPropagation,
-        measured: Sequence[Recording],
-        growth_of_measured: ErrorPropagation,
-    ) -> float:
+    def _excess(self, planned: Measured, measured: Measured) -> float:
         """The largest error, over the speedups, of schedules from `planned` on `measured`, over the least, in dB."""
-        corrects = not draws_noise(self.pipe.scheduler)
+        (recordings, growth), corrects = measured, not draws_noise(self.pipe.scheduler)
         order: Order = 1 if corrects else 0
-        counts = sorted({full_step_count(planned[0].steps, speedup) for speedup in self.speedups})
+        counts = sorted({full_step_count(recordings[0].steps, speedup) for speedup in self.speedups})
+        tried, best = (planned_schedules(*data, counts, corrects=corrects, order=order) for data in (planned, measured))
+        model = ScheduleError(recordings, corrects)
 
-        tried, best = (
-            planned_schedules(recordings, then, counts, corrects=corrects, order=order)
-            for recordings, then in ((planned, growth), (measured, growth_of_measured))
-        )
-        model, then = ScheduleError(measured, corrects), growth_of_measured
+        def decibels(schedule: FullSteps) -> float:
+            errors = model.final_error(schedule, growth, order=order, coherence=0.0)
+            return float(10 * np.log10(np.maximum(errors, 1e-30)).mean())
+
         return max(
-            _decibels(model, tried[count], then, order) - _decibels(model, best[count], then, order)
-            for count in counts
-            if count in best and count in tried
+            decibels(tried[count]) - decibels(best[count]) for count in counts if count in best and count in tried
         )
-
-
-def _decibels(model: ScheduleError, schedule: FullSteps, growth: ErrorPropagation, order: Order) -> float:
-    """The mean over the recordings of the error of the final latent, in dB."""
-    errors = model.final_error(schedule, growth, order=order, coherence=0.0)
-    return float(10 * np.log10(np.maximum(errors, 1e-30)).mean())
 
 
 def _propagation(samples: Sequence[Sample]) -> ErrorPropagation:

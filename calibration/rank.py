@@ -6,15 +6,13 @@ also ranks high; between samples at one step there is none. A lag is the number 
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata, spearmanr
 
-from galaxydit.calibration.bootstrap import draws_of
+from galaxydit.calibration.bootstrap import draws_of, resampled_means
 from galaxydit.calibration.recording import LAGS, Array, Recording
 from galaxydit.profiles.evidence import RankedProxy
 from galaxydit.proxies import PROXIES
@@ -37,21 +35,15 @@ class Ranking:
 
 
 def rank_proxies(recordings: Sequence[Recording], costs: Mapping[str, float] | None = None) -> Ranking:
-    """Rank all proxies: distances summed over each lag against the error of reuse at both orders, averaged by Fisher's
-    z.
+    """Rank all proxies: summed distances against the error of reuse, averaged over lags and orders by Fisher's z.
 
-    Intervals are 95 % bootstraps over prompts. `costs` are seconds of reading a proxy / seconds of a full step, 0
-    without.
+    Intervals are 95 % bootstraps over prompts. `costs` are seconds of reading a proxy / seconds of a full step.
     """
-    prompts = sorted({recording.prompt for recording in recordings})
-    draws = draws_of(len(prompts))
     rows, z_of_prompt = [], {}
     for proxy in recordings[0].distances:
-        z_of_prompt[proxy] = _by_prompt(recordings, partial(_z_along, proxy=proxy, orders=ORDERS))
-        paper = _by_prompt(recordings, partial(_z_along, proxy=proxy, orders=(0,), warmup=PAPER_WARMUP))
-        along = z_of_prompt[proxy]
-        low, high = np.quantile(along[draws].mean(axis=1), [0.025, 0.975])
-        between, between_low, between_high = between_samples(recordings, proxy, draws)
+        along = z_of_prompt[proxy] = _z_along(recordings, proxy, ORDERS)
+        low, high = np.quantile(resampled_means(along), [0.025, 0.975])
+        between, between_low, between_high = between_samples(recordings, proxy)
         row = RankedProxy(
             proxy=proxy,
             cost=(costs or {}).get(proxy, 0.0),
@@ -61,7 +53,7 @@ def rank_proxies(recordings: Sequence[Recording], costs: Mapping[str, float] | N
             between=between,
             between_low=between_low,
             between_high=between_high,
-            paper=_correlation(paper.mean()),
+            paper=_correlation(_z_along(recordings, proxy, (0,), PAPER_WARMUP).mean()),
         )
         rows.append(row)
     rows.sort(key=lambda row: (-row.rho, row.cost, row.proxy))
@@ -91,10 +83,8 @@ def choose_proxy(ranking: Ranking) -> tuple[str, str]:
 
 
 def proxies_to_compare(ranking: Ranking, chosen: str, count: int = 3) -> tuple[str, ...]:
-    """At most `count` proxies of different tensors to compare by videos.
-
-    They are `chosen`, the best between samples, those that run no block, then all others, by rank; never a constant
-    one.
+    """At most `count` proxies of different tensors to compare by videos, none of them constant: `chosen`, the best
+    between samples, those that run no block, then all others, by rank.
     """
     rows = [row for row in ranking.rows if row.rho != 0 and PROXIES[row.proxy].differs_by_sample]
     wanted = [chosen]
@@ -110,16 +100,13 @@ def proxies_to_compare(ranking: Ranking, chosen: str, count: int = 3) -> tuple[s
 def worse_by(ranking: Ranking, proxy: str, best: str) -> float:
     """Upper end of the one-sided 95 % interval of rho of `best` less rho of `proxy`, paired over prompts."""
     differences = np.tanh(ranking.z_of_prompt[best]) - np.tanh(ranking.z_of_prompt[proxy])
-    return float(np.quantile(differences[draws_of(len(differences))].mean(axis=1), 0.95))
+    return float(np.quantile(resampled_means(differences), 0.95))
 
 
-def between_samples(
-    recordings: Sequence[Recording], proxy: str, draws: NDArray[np.int64]
-) -> tuple[float, float, float]:
+def between_samples(recordings: Sequence[Recording], proxy: str) -> tuple[float, float, float]:
     """Correlation of a proxy with the error of reuse between samples at the same step, and its 95 % interval.
 
-    Ranks among the samples of a step, less their mean, are pooled over steps, lags and orders; a clock has 0. `draws`,
-    `(resamples, prompts)`, are indices into the sorted prompts.
+    Ranks among the samples of a step, less their mean, are pooled over steps, lags and orders; a clock has 0.
     """
     products: dict[str, list[Array]] = defaultdict(list)
     distances = {lag: np.array([recording.accumulated(proxy, lag) for recording in recordings]) for lag in LAGS}
@@ -134,8 +121,7 @@ def between_samples(
             ):
                 products[recording.prompt].append(np.array(terms))
     totals = np.array([np.sum(products[prompt], axis=0) for prompt in sorted(products)])
-    pooled = totals[draws].sum(axis=1)
-    low, high = np.quantile(_pooled_correlation(pooled), [0.025, 0.975])
+    low, high = np.quantile(_pooled_correlation(totals[draws_of(len(totals))].sum(axis=1)), [0.025, 0.975])
     middle = _pooled_correlation(totals.sum(axis=0))
     return round(float(middle), 6), round(float(low), 6), round(float(high), 6)
 
@@ -152,24 +138,21 @@ def spearman_z(first: Array, second: Array) -> float:
     return float(np.clip(np.arctanh(rho), -LARGEST_Z, LARGEST_Z))
 
 
-def _z_along(recording: Recording, proxy: str, orders: Sequence[int], warmup: float | None = None) -> float:
-    """Fisher's z along one trajectory after the share `warmup` (by default two steps), mean over orders and lags."""
-    start = FIRST_STEP if warmup is None else math.ceil(recording.steps * warmup)
-    if np.median(recording.distances[proxy]) < ROUNDING_ERROR:
-        return 0.0
-    pairs = [
-        (recording.accumulated(proxy, lag)[start:], recording.prediction_error(order, lag, lag)[start:])
-        for order in orders
-        for lag in LAGS
-    ]
-    return float(np.mean([spearman_z(*pair) for pair in pairs]))
+def _z_along(recordings: Sequence[Recording], proxy: str, orders: Sequence[int], warmup: float | None = None) -> Array:
+    """Fisher's z along trajectories after the share `warmup` (by default two steps), mean over orders and lags.
 
-
-def _by_prompt(recordings: Sequence[Recording], value: Callable[[Recording], float]) -> Array:
-    """By sorted prompt, the mean of `value` over its samples, which are not independent, `(prompts,)`."""
+    By sorted prompt, `(prompts,)`, the mean over its samples, which are not independent.
+    """
     values: dict[str, list[float]] = defaultdict(list)
     for recording in recordings:
-        values[recording.prompt].append(value(recording))
+        start = FIRST_STEP if warmup is None else math.ceil(recording.steps * warmup)
+        pairs = [
+            (recording.accumulated(proxy, lag)[start:], recording.prediction_error(order, lag, lag)[start:])
+            for order in orders
+            for lag in LAGS
+        ]
+        moves = np.median(recording.distances[proxy]) >= ROUNDING_ERROR
+        values[recording.prompt].append(float(np.mean([spearman_z(*pair) for pair in pairs])) if moves else 0.0)
     return np.array([np.mean(values[prompt]) for prompt in sorted(values)])
 
 

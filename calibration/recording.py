@@ -110,19 +110,14 @@ def ratios_of_distances(full: Recording, small: Recording) -> dict[str, Array]:
 
 
 def rounding_between(own: Recording, exact: Recording) -> float:
-    """Rms error that 16 bits add to the guided prediction / its rms: a median over the steps of two recordings.
-
-    The differences into and out of a step hold its rounding with opposite signs, which lowers the mean of their
-    product.
-    """
+    """Rms error that 16 bits add to the guided prediction / its rms: a median over the steps of two recordings."""
+    # The differences into and out of a step hold its rounding with opposite signs, which lowers their mean product.
     return _rms_share(np.diagonal(exact.products - own.products, 1), exact.guided_norms[1:-1])
 
 
 def estimated_rounding(own: Recording) -> float:
-    """As `rounding_between` where no exact generation exists, such as for a quantised model.
-
-    Products of differences three steps apart hold no rounding, and are near those of neighbours on a smooth trajectory.
-    """
+    """As `rounding_between` where no exact generation exists, such as for a quantised model."""
+    # Products of differences three steps apart hold no rounding, and are near those of neighbours if it is smooth.
     return _rms_share(np.diagonal(own.products, 3) - np.diagonal(own.products, 1)[1:-1], own.guided_norms[2:-2])
 
 

@@ -70,11 +70,6 @@ def follows_schedule(recordings: Sequence[Recording], profile: Profile, speedup:
     return same and profile.recipe.proxy_share == 0
 
 
-def compute_fraction(full_steps: int, steps: int, share_of_step: float) -> float:
-    """Block evaluations with the plugin / without it; a reused step runs the share `share_of_step` of them."""
-    return (full_steps + share_of_step * (steps - full_steps)) / steps
-
-
 def solve_threshold(
     recordings: Sequence[Recording], proxy: str, policy: ProxyThreshold, limits: Limits, speedup: float, share: float
 ) -> float:
@@ -85,9 +80,9 @@ def solve_threshold(
     """
 
     def excess(threshold: float) -> float:
-        free = replace(policy, threshold=threshold, leeway=None)
+        free, steps = replace(policy, threshold=threshold, leeway=None), recordings[0].steps
         counts = [len(replay(recording, proxy, free, limits)) for recording in recordings]
-        return fmean(compute_fraction(count, recordings[0].steps, share) for count in counts) - 1 / speedup
+        return fmean((count + share * (steps - count)) / steps for count in counts) - 1 / speedup
 
     if abs(excess(1.0)) <= CLOSE_ENOUGH / speedup:
         return 1.0

@@ -60,11 +60,10 @@ def calibrate(
     command continues an interrupted calibration, or one with a larger --budget.
     """
     check_output_file(out, ".json")
-    if report is not None:
-        check_output_folder(report, "--report")
-    if save_videos is not None:
-        check_output_folder(save_videos, "--save-videos")
-    check_output_folder(folder := resume_dir or out.with_suffix(".parts"), "--resume-dir")
+    folder = resume_dir or out.with_suffix(".parts")
+    for written_to, option in ((report, "--report"), (save_videos, "--save-videos"), (folder, "--resume-dir")):
+        if written_to is not None:
+            check_output_folder(written_to, option)
     spent = read_budget(budget)
     own = PROMPTS if prompts is None and source.model != WITH_CAPTIONS else prompts
     texts = inputs.added_to(calibration_prompts(own, source.model, "--prompts"))
@@ -73,7 +72,7 @@ def calibrate(
     say(f"loading {source.model}")
     from galaxydit.calibration.calibration import KIND
     from galaxydit.calibration.calibration import calibrate as run_calibration
-    from galaxydit.calibration.tables import terminal_tables
+    from galaxydit.calibration.tables import card_of, terminal_tables
     from galaxydit.pipelines.runs import LiveProgress, Store
 
     Store(folder).create(KIND, {})
@@ -104,7 +103,6 @@ def calibrate(
 
         written.append(write_report(calibration, report, source.model))
     if push is not None:
-        from galaxydit.calibration.tables import card_of
         from galaxydit.profiles.hub import push_to_hub
 
         written.append(push_to_hub(calibration.profile, push, card_of(calibration.profile, source.model, push)))

@@ -13,6 +13,7 @@ from diffusers import WanPipeline
 from galaxydit.calibration.budget import Budget
 from galaxydit.calibration.build_profile import ProfileBuilder
 from galaxydit.calibration.calibration import Calibration, calibrate
+from galaxydit.calibration.rank import rank_proxies
 from galaxydit.calibration.recording import Recording
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.evidence import ErrorPropagation
@@ -119,13 +120,9 @@ def proxy_costs() -> dict[str, float]:
 @pytest.fixture
 def drafted(tiny_wan_pipeline: WanPipeline, recordings: list[Recording], settings: GenerationSettings) -> Profile:
     """A profile of the tiny pipeline, its numbers from synthetic recordings."""
-    return ProfileBuilder(tiny_wan_pipeline, recordings).profile(
-        replace(settings, steps=STEPS),
-        seed=0,
-        speedups=(1.5, 2.0, 2.5),
-        propagation=ErrorPropagation(),
-        name="tiny",
-    )
+    build = ProfileBuilder(tiny_wan_pipeline, recordings, rank_proxies(recordings), ErrorPropagation(), (1.5, 2.0, 2.5))
+    where = {"latent_shape": (), "device": "cpu", "versions": {}}
+    return build.profile("tiny", replace(settings, steps=STEPS), **where)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from typing import get_type_hints
 import pytest
 
 import galaxydit
-from galaxydit.calibration.budget import DEFAULT, FULL, H100_CALLS, Budget, Costs, forecast, read_budget, within
+from galaxydit.calibration.budget import DEFAULT, FULL, H100_CALLS, Budget, Costs, forecast, read_budget
 from galaxydit.calibration.costs import StepTimes
 from galaxydit.commands.calibrate import calibrate
 from galaxydit.errors import GalaxyDiTError
@@ -20,23 +20,23 @@ def step(seconds: float, joules: float | None = None, bytes: int | None = None) 
 
 
 CALLS_14B, CALLS_1_3B = ([2 * call for call in calls] for calls in H100_CALLS.values())  # two calls a step
-WAN_14B = Costs(50, step(CALLS_14B[0], 17000.0), step(CALLS_14B[1], 200.0, 29_500_000_000))
-WAN_1_3B = Costs(50, *map(step, CALLS_1_3B))
+WAN_14B = Costs(50, SPEEDUPS, step(CALLS_14B[0], 17000.0), step(CALLS_14B[1], 200.0, 29_500_000_000))
+WAN_1_3B = Costs(50, SPEEDUPS, *map(step, CALLS_1_3B))
 
 
 def test_the_default_costs_less_than_two_videos_of_the_14b_and_four_of_the_1_3b() -> None:
     for costs, most in ((WAN_14B, 0.8), (WAN_1_3B, 3.0)):
-        recordings = costs.videos(DEFAULT, DEFAULT.samples[1], SPEEDUPS) - 1
+        recordings = costs.videos(DEFAULT, DEFAULT.samples[1]) - 1
         assert recordings <= most
-    assert WAN_14B.videos(FULL, FULL.samples[1], SPEEDUPS) > 20
+    assert WAN_14B.videos(FULL, FULL.samples[1]) > 20
 
 
 def test_the_forecast_names_videos_time_energy_memory_and_what_verification_adds() -> None:
-    text = WAN_14B.describe(DEFAULT, SPEEDUPS)
+    text = WAN_14B.describe(DEFAULT)
     for part in ("1.3 to 1.6 plain videos: ", "min", "kJ", "29.5 GB of GPU memory", "--budget full verifies it for"):
         assert part in text
-    assert "kJ" not in WAN_1_3B.describe(DEFAULT, SPEEDUPS)
-    assert "--budget" not in WAN_14B.describe(FULL, SPEEDUPS)
+    assert "kJ" not in WAN_1_3B.describe(DEFAULT)
+    assert "--budget" not in WAN_14B.describe(FULL)
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_the_forecast_names_videos_time_energy_memory_and_what_verification_adds
 def test_what_fits_is_done_first_samples_then_the_check_then_verification_then_the_choice(
     limit: float | str, expected: Budget
 ) -> None:
-    found = within(limit, WAN_14B, SPEEDUPS)
+    found = WAN_14B.within(limit)
     assert found == expected
-    spent = WAN_14B.videos(found, found.samples[1], SPEEDUPS)
+    spent = WAN_14B.videos(found, found.samples[1])
     assert found.samples == (1, 1) or spent <= (5.75 if isinstance(limit, str) else limit)
 
 

@@ -7,6 +7,7 @@ from diffusers import WanPipeline
 
 from galaxydit.calibration.build_profile import ProfileBuilder, largest_expected_error, plan_targets
 from galaxydit.calibration.fit import fit_error_map
+from galaxydit.calibration.rank import rank_proxies
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.schedule_error import ScheduleError
 from galaxydit.calibration.search import best_schedules
@@ -16,13 +17,15 @@ from galaxydit.profiles.evidence import ErrorPropagation
 from galaxydit.profiles.recipe import Target
 from galaxydit.profiles.schema import Profile
 
+WHERE = {"latent_shape": (), "device": "cpu", "versions": {}}
+
 
 @pytest.fixture
 def planned(recordings: list[Recording]) -> Callable[[float], tuple[Target, ...]]:
     """The target for a speedup, if there is one."""
     model = ScheduleError(recordings)
     schedules = best_schedules(model, len(model.sigmas), ErrorPropagation())
-    return lambda speedup: plan_targets(schedules, model.sigmas, [speedup], warmup=0.0)
+    return lambda speedup: plan_targets(schedules, model.sigmas, [speedup])
 
 
 def test_every_target_has_the_full_steps_that_its_speedup_leaves(drafted: Profile) -> None:
@@ -38,12 +41,9 @@ def test_the_first_two_steps_are_computed_however_little_an_early_error_counts(
     steps = len(recordings[0].sigmas)
     free = best_schedules(ScheduleError(recordings), steps, late)[round(steps / 5)]
     assert free[1] > 1, "without the rule the second step would be reused"
-    arguments = {"seed": 0, "speedups": (5.0,), "propagation": late, "name": "late"}
-    (target,) = (
-        ProfileBuilder(tiny_wan_pipeline, recordings)
-        .profile(replace(settings, steps=steps), **arguments)
-        .recipe.targets
-    )
+    build = ProfileBuilder(tiny_wan_pipeline, recordings, rank_proxies(recordings), late, (5.0,))
+    profile = build.profile("late", replace(settings, steps=steps), **WHERE)
+    (target,) = profile.recipe.targets
     assert target.sigmas[:2] == recordings[0].sigmas[:2]
     assert target.warmup == 2 / steps
 
@@ -51,11 +51,9 @@ def test_the_first_two_steps_are_computed_however_little_an_early_error_counts(
 def test_schedules_leave_the_rounding_out(
     tiny_wan_pipeline: WanPipeline, recordings: list[Recording], settings: GenerationSettings
 ) -> None:
-    steps = len(recordings[0].sigmas)
-    arguments = {"seed": 0, "speedups": (2.0, 3.0), "propagation": ErrorPropagation(), "name": "exact"}
-
     def full_steps(of: list[Recording]) -> list[tuple[float, ...]]:
-        profile = ProfileBuilder(tiny_wan_pipeline, of).profile(replace(settings, steps=steps), **arguments)
+        build = ProfileBuilder(tiny_wan_pipeline, of, rank_proxies(of), ErrorPropagation(), (2.0, 3.0))
+        profile = build.profile("exact", replace(settings, steps=of[0].steps), **WHERE)
         return [target.sigmas for target in profile.recipe.targets]
 
     rounded = [replace(recording, rounding=2.0) for recording in recordings]

@@ -15,12 +15,11 @@ from diffusers import WanPipeline
 from trials import tried
 
 import galaxydit
-from galaxydit.calibration import parts as calibration_parts
 from galaxydit.calibration.budget import FULL, Budget
 from galaxydit.calibration.calibration import Calibration, calibrate
-from galaxydit.calibration.evidence import Tried
+from galaxydit.calibration.parts import CalibrationMaker, Tried
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.runs import OnRay, Rank, Unit
 from galaxydit.pipelines.settings import GenerationSettings
@@ -89,15 +88,15 @@ def test_a_video_is_verified_once_where_both_policies_compute_the_same_steps(
     settings: GenerationSettings,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked, measure = [], calibration_parts.try_profile
+    asked, measure = [], CalibrationMaker.try_profile
 
-    def counted(*args: object, **kwargs: object) -> Tried:
-        asked.append(kwargs)
-        return measure(*args, **kwargs)
+    def counted(*args: object) -> Tried:
+        asked.append(args)
+        return measure(*args)
 
     profile = with_distances(calibration.profile, weight)
-    monkeypatch.setattr(calibration_parts, "try_profile", counted)
-    maker = calibration_parts.CalibrationMaker(lambda: tiny_wan_pipeline)
+    monkeypatch.setattr(CalibrationMaker, "try_profile", counted)
+    maker = CalibrationMaker(lambda: tiny_wan_pipeline)
     maker.prepare(Rank())
     tried = [(profile.to_dict(), policy, (1.5, 2.0)) for policy in ("proxy", "schedule")]
     data = {"part": "videos", "prompt": "a cyan ball", "seed": 3, "settings": asdict(settings), "tried": tried}
@@ -105,7 +104,7 @@ def test_a_video_is_verified_once_where_both_policies_compute_the_same_steps(
     assert len(asked) == generated
     plain = generate(tiny_wan_pipeline, "a cyan ball", settings, 3)
     for row in (row for rows in by_draft for row in rows):  # as if each had been generated
-        alone = measure(tiny_wan_pipeline, profile, row.speedup, "a cyan ball", settings, 3, plain, policy=row.policy)
+        alone = measure(maker, profile, row.policy, row.speedup, plain)
         assert (row.psnr_db, row.full_steps) == (alone.psnr_db, alone.full_steps)
         assert row.compute_fraction == alone.compute_fraction
 
@@ -262,11 +261,11 @@ def test_the_order_with_the_better_videos_is_chosen(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def verified(pipe: WanPipeline, profile: Profile, speedup: float, prompt: str, **_: object) -> Tried:
+    def verified(_: object, profile: Profile, policy: str, speedup: float, plain: GeneratedVideo) -> Tried:
         psnr = 30.0 if profile.recipe.order == better else 29.0
-        return tried("schedule", speedup, prompt, 0, 0.5, psnr)
+        return tried("schedule", speedup, plain.prompt, 0, 0.5, psnr)
 
-    monkeypatch.setattr("galaxydit.calibration.parts.try_profile", verified)
+    monkeypatch.setattr(CalibrationMaker, "try_profile", verified)
     options = {"settings": settings, "speedups": (1.5, 2.0)}
     found = calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, budget=Budget((2, 2), True, 8, 1), **options)
     assert found.profile.recipe.order == better
@@ -287,11 +286,11 @@ def test_proxies_that_move_no_step_share_the_videos_of_the_schedule(
 ) -> None:
     asked = []
 
-    def verified(pipe: WanPipeline, profile: Profile, speedup: float, prompt: str, **kwargs: object) -> Tried:
-        asked.append(prompt)
-        return tried("schedule", speedup, prompt, 0, 0.5, 30.0 + speedup)
+    def verified(_: object, profile: Profile, policy: str, speedup: float, plain: GeneratedVideo) -> Tried:
+        asked.append(plain.prompt)
+        return tried("schedule", speedup, plain.prompt, 0, 0.5, 30.0 + speedup)
 
-    monkeypatch.setattr(calibration_parts, "try_profile", verified)
+    monkeypatch.setattr(CalibrationMaker, "try_profile", verified)
     monkeypatch.setattr("galaxydit.calibration.choose.follows_schedule", lambda *_: follows)
     options = {"settings": settings, "speedups": (2.0, 3.0)}
     made = calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, budget=Budget((2, 2), True, 8, 1), **options)
@@ -318,8 +317,7 @@ def test_a_profile_names_the_device_that_was_timed_also_when_another_one_resumes
     parts: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("build_profile", "parts"):
-        monkeypatch.setattr(f"galaxydit.calibration.{module}.device_name", lambda pipe: "another")
+    monkeypatch.setattr("galaxydit.calibration.parts.device_name", lambda pipe: "another")
     options = {"settings": settings, "speedups": (1.5, 2.0), "name": "tiny"}
     options["proxy_costs"] = proxy_costs
     again = calibrate(tiny_wan_pipeline, prompts, resume_dir=parts, budget=Budget((3, 3), True, 8, 1), **options)

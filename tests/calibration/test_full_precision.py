@@ -9,10 +9,13 @@ from diffusers import WanPipeline
 from tiny_table import PIPELINES
 
 from galaxydit.calibration.full_precision import in_float32, is_rounded
+from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.parts import CalibrationMaker
+from galaxydit.calibration.recording import Recording, rounding_between
 from galaxydit.pipelines.runs import Rank, Unit
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.runtime.recognition import transformers_of
+from galaxydit.validation import parse
 
 
 def rounded_pipeline(name: str) -> tuple:
@@ -89,8 +92,8 @@ def test_a_sample_is_recorded_in_float32_and_the_first_one_also_in_its_own_dtype
     start = {"part": "sample", "prompt": "a red ball", "seed": 1, "settings": asdict(settings)}
     made = maker.make(Unit("sample", {**start, "rounding": True})).result
     assert len(made["perturbations"]) == 3
-    assert (made["own"] is not None) is rounds
-    if rounds:
-        own, exact = (np.diagonal(np.array(one["guided_products"])) for one in (made["own"], made["recording"]))
-        assert (own != exact).all()
-        np.testing.assert_allclose(np.sqrt(own), np.sqrt(exact), rtol=0.5)
+    exact = parse(Recording, made["recording"])
+    own, *_ = record_sample(tiny_wan_pipeline, "a red ball", settings, 1)
+    assert exact.rounding == (rounding_between(own, exact) if rounds else 0)
+    assert (np.diagonal(own.products) != np.diagonal(exact.products)).all() == rounds
+    np.testing.assert_allclose(np.sqrt(np.diagonal(own.products)), np.sqrt(np.diagonal(exact.products)), rtol=0.5)

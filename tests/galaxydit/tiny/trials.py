@@ -1,6 +1,6 @@
 """Trials of a calibration with numbers of a test's own."""
 
-from galaxydit.calibration.evidence import Tried
+from galaxydit.calibration.parts import Tried
 from galaxydit.pipelines.trial_result import TrialResult
 
 

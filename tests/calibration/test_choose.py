@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 from trials import tried
 
-from galaxydit.calibration.choose import choose_compared_proxy, choose_order
-from galaxydit.calibration.evidence import Tried, add_measurements
+from galaxydit.calibration.choose import add_measurements, choose_compared_proxy, choose_order
+from galaxydit.calibration.parts import Tried
 from galaxydit.profiles.evidence import Seconds
 from galaxydit.profiles.schema import Profile
 
