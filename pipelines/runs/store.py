@@ -11,43 +11,27 @@ processes may be killed.
 
 import hashlib
 import json
-import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import fsspec
-from fsspec.implementations.local import LocalFileSystem
-
 from galaxydit.errors import GalaxyDiTError, refusal
-from galaxydit.files import naming_errors, replacing
+from galaxydit.files import naming_errors
+from galaxydit.pipelines.runs.folder import Folder
 from galaxydit.pipelines.runs.unit import FORMAT, Record, StoredFile, Unit, attempt_and_file, decode, encode
 
 HEADER, UNITS, FILES = "run.json", "units", "files"
 PARTIAL = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.json")
 ATTEMPT = re.compile(r".+-(?P<hash>[0-9a-f]{16})\.[0-9a-f]{8}\.[a-z0-9_.]+")
-CHUNK = 512  # records that are asked for at once
 SHOWN_DIFFERENCES = 12
 
 
-class Store:
-    """The records and files of one run, without open files; `root` is a folder or an address such as "s3://bucket/run".
-
-    Raises GalaxyDiTError for an address that fsspec does not know.
-    """
-
-    def __init__(self, root: str | Path) -> None:
-        try:
-            self._fs, self._path = fsspec.core.url_to_fs(str(root), use_listings_cache=False)
-        except (ValueError, ImportError) as error:
-            expected = f"a folder or an address that fsspec reaches ({error})"
-            raise refusal("out", str(root), expected, "install the package that it names, or take a folder") from error
-        self.is_local = isinstance(self._fs, LocalFileSystem)
-        self.root = self._path if self.is_local else str(root)
+class Store(Folder):
+    """The records and files of one run."""
 
     def create(self, kind: str, conditions: Mapping[str, Any]) -> "Store":
         """Begin a run in an empty folder, or join a run of equal kind and conditions; returns this store.
@@ -141,7 +125,7 @@ class Store:
         """
         there = self.unit_ids()
         known = [unit_id for unit_id in unit_ids if unit_id in there]
-        sizes = self._list(FILES)
+        sizes = self._list(FILES, with_sizes=True)
         for unit_id, text in zip(known, self._read_many([f"{UNITS}/{name}.json" for name in known]), strict=True):
             if text is None:
                 continue
@@ -214,12 +198,6 @@ class Store:
         records = map(self.read_sound, self.unit_ids())
         return any(file.path == path for record in records if record is not None for file in record.files.values())
 
-    def local_path(self, path: str) -> Path:
-        """Local path of a `StoredFile.path`; a remote file is copied to a temporary place."""
-        if self.is_local:
-            return Path(self.root, path)
-        return Path(fsspec.open_local(f"simplecache::{self.root}/{path}"))
-
     def _damage(self, record: Record, sizes: Mapping[str, int], wholly: bool) -> str:
         for file in record.files.values():
             size = sizes.get(file.path.removeprefix(f"{FILES}/"))
@@ -233,14 +211,6 @@ class Store:
                         return f"{file.path} has another content than its record says"
         return ""
 
-    def _read(self, name: str) -> bytes | None:
-        try:
-            if self.is_local:  # a third faster than through fsspec
-                return Path(self.root, name).read_bytes()
-            return self._fs.cat_file(f"{self._path}/{name}")
-        except FileNotFoundError:
-            return None
-
     def _load(self, name: str) -> dict[str, Any] | None:
         """A JSON file's object, or None. Raises GalaxyDiTError if it is damaged."""
         text = self._read(name)
@@ -248,44 +218,6 @@ class Store:
             return None if text is None else {**json.loads(text)}
         except (ValueError, TypeError, RecursionError) as error:
             raise GalaxyDiTError(f"{self.root}/{name} is damaged ({error}); restore it, or take a new --out") from error
-
-    def _read_many(self, names: Sequence[str]) -> Iterator[bytes | None]:
-        if self.is_local:
-            yield from map(self._read, names)
-            return
-        paths = [self._fs._strip_protocol(f"{self._path}/{name}") for name in names]
-        for start in range(0, len(paths), CHUNK):
-            contents = self._fs.cat(chunk := paths[start : start + CHUNK], on_error="omit")
-            yield from map(contents.get, chunk)
-
-    def _write(self, name: str, content: bytes) -> None:
-        """Write a file whole or not at all; object stores publish whole objects."""
-        if self.is_local:
-            with replacing(Path(self.root, name)) as partial:
-                partial.write_bytes(content)
-        else:
-            self._fs.pipe_file(f"{self._path}/{name}", content)
-
-    def _list(self, folder: str) -> dict[str, int]:
-        """File names in a folder below the root; sizes in bytes in `files` alone."""
-        sizes = {}
-        if self.is_local:
-            with suppress(FileNotFoundError), os.scandir(Path(self.root, folder)) as entries:
-                for entry in entries:
-                    with suppress(FileNotFoundError):  # another process tidies up
-                        sizes[entry.name] = entry.stat().st_size if folder == FILES else 0
-            return sizes
-        place = f"{self._path}/{folder}".rstrip("/")
-        self._fs.invalidate_cache(place)
-        with suppress(FileNotFoundError):
-            for entry in self._fs.ls(place, detail=True):
-                sizes[entry["name"].rsplit("/", 1)[-1]] = entry["size"] or 0
-        return sizes
-
-    def _remove(self, names: Iterable[str]) -> None:
-        for name in names:
-            with suppress(OSError):
-                self._fs.rm_file(f"{self._path}/{name}")
 
 
 def _name_of(record: Record, name: str) -> str:
