@@ -15,14 +15,6 @@ SECONDS = (*SPEEDUPS, *SPEEDUPS.values())
 
 
 @dataclass(frozen=True)
-class WorstVideo:
-    """One of the videos with the worst values of a gate's figure."""
-
-    record: VideoRecord
-    value: float
-
-
-@dataclass(frozen=True)
 class Verdict:
     """Whether one variant meets one gate."""
 
@@ -31,7 +23,7 @@ class Verdict:
     value: float | None  # None if there is none, or the metric raised for a video, which fails the gate
     limit: float
     is_minimum: bool  # else `limit` is the highest value
-    worst: tuple[WorstVideo, ...] = ()  # first, at most five; empty for VBench
+    worst: tuple[tuple[VideoRecord, float], ...] = ()  # at most five videos with their values; empty for VBench
     disturbance: str = ""  # why a gate on seconds is not judged, or empty
 
     @property
@@ -58,24 +50,19 @@ def check_run(run: Run, gates: Gates) -> list[Verdict]:
                 verdicts.append(Verdict(variant, name, points.get((variant, name)), limit, is_minimum))
                 continue
             key = name.removeprefix(WORST)
-            estimate = summary.estimates.get(key)
-            if key in raised:
-                estimate = None
+            estimate = None if key in raised else summary.estimates.get(key)
             value = None if estimate is None else estimate.worst if name.startswith(WORST) else estimate.mean
-            worst = tuple(_worst(run, variant, figures[key])) if key in figures else ()
+            worst = _worst(run, variant, figures[key]) if key in figures else ()
             disturbed = run.disturbance if key in SECONDS else ""
             verdicts.append(Verdict(variant, name, value, limit, is_minimum, worst, disturbed))
     return verdicts
 
 
-def _worst(run: Run, variant: str, figure: MeasuredFigure) -> list[WorstVideo]:
-    videos = [
-        WorstVideo(record, value)
-        for record in run.records
-        if record.variant == variant
-        and (value := values_of(record, run.baselines.get(record.pair)).get(figure.key)) is not None
-    ]
-    return sorted(videos, key=lambda video: video.value, reverse=not figure.higher_is_better)[:WORST_SHOWN]
+def _worst(run: Run, variant: str, figure: MeasuredFigure) -> tuple[tuple[VideoRecord, float], ...]:
+    made = [record for record in run.records if record.variant == variant]
+    values = [(record, values_of(record, run.baselines.get(record.pair)).get(figure.key)) for record in made]
+    known = [(record, value) for record, value in values if value is not None]
+    return tuple(sorted(known, key=lambda pair: pair[1], reverse=not figure.higher_is_better)[:WORST_SHOWN])
 
 
 def _benchmark_points(run: Run) -> Iterator[tuple[tuple[str, str], float]]:

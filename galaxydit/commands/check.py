@@ -1,7 +1,6 @@
 """`galaxydit eval check`: check a run against gates, which are lowest or highest allowed values."""
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,14 +33,18 @@ def check(
     baseline, where DIMENSION may also be total.
     """
     from galaxydit.eval.jobs.gates import Gates, check_names
+    from galaxydit.eval.jobs.record import BASELINE
     from galaxydit.eval.report.read_run import read_run
     from galaxydit.eval.report.verdicts import check_run
 
     given = Gates(min=_limits("--min", minimum), max=_limits("--max", maximum))
     check_names(given)
     finished = read_run(run)
-    gates = finished.job.gates
-    gates = Gates(_checked(finished, variant or gates.variants), {**gates.min, **given.min}, {**gates.max, **given.max})
+    gates, checkable = finished.job.gates, [each.name for each in finished.job.variants if each.name != BASELINE]
+    for name in variant or ():
+        if name not in checkable:
+            raise typer.BadParameter(f"{name!r} is no variant to check: {', '.join(checkable)}", param_hint="--variant")
+    gates = Gates(tuple(variant or gates.variants), {**gates.min, **given.min}, {**gates.max, **given.max})
     if not gates.min and not gates.max:
         raise typer.BadParameter(f"is missing, and the job file has no gates: {EXAMPLE}", param_hint="--min")
     verdicts = check_run(finished, gates)
@@ -59,17 +62,6 @@ def check(
         show(f"{text}; {unfinished} videos failed, damaged or not made" if unfinished else text)
     if failed or unfinished:
         raise typer.Exit(1)
-
-
-def _checked(run: "Run", names: Sequence[str]) -> tuple[str, ...]:
-    """The variants to check, by default all but the baseline. Raises typer.BadParameter for an unknown name."""
-    from galaxydit.eval.jobs.record import BASELINE
-
-    variants = [each.name for each in run.job.variants if each.name != BASELINE]
-    for name in names:
-        if name not in variants:
-            raise typer.BadParameter(f"{name!r} is no variant to check: {', '.join(variants)}", param_hint="--variant")
-    return tuple(names) or tuple(variants)
 
 
 def _limits(option: str, texts: list[str] | None) -> dict[str, float]:
@@ -91,23 +83,19 @@ def _show(run: "Run", verdicts: "list[Verdict]") -> None:
     """Print a row for each gate and variant, then the worst videos of each gated figure; failed gates come first."""
     from galaxydit.eval.jobs.gates import WORST
 
-    ordered = sorted(verdicts, key=lambda verdict: verdict.holds)
-    rows = [(each.variant, each.name, number(each.value, ".4g"), _limit(each), _word(each)) for each in ordered]
+    rows = []
+    worst: dict[tuple[str, str], Verdict] = {}
+    for each in sorted(verdicts, key=lambda verdict: verdict.holds):
+        limit = f"{'>=' if each.is_minimum else '<='} {each.limit:g}"
+        rows.append((each.variant, each.name, number(each.value, ".4g"), limit, _word(each)))
+        if each.worst:
+            worst.setdefault((each.variant, each.name.removeprefix(WORST)), each)
     show(Table(("variant", "gate", "value", "limit", ""), rows, 2))
-    shown = set()
-    for each in ordered:
-        place = each.variant, each.name.removeprefix(WORST)
-        if not each.worst or place in shown:
-            continue
-        shown.add(place)
+    for each in worst.values():
         show(f"{each.variant}, {each.name} {_word(each)}; the worst videos:")
-        for video in each.worst:
-            path = f"{run.store.root}/{video.record.video}" if video.record.video else "the video is missing"
-            show(f"  {video.value:.4g}  {video.record.prompt[:80]!r}, seed {video.record.seed}: {path}")
-
-
-def _limit(verdict: "Verdict") -> str:
-    return f"{'>=' if verdict.is_minimum else '<='} {verdict.limit:g}"
+        for record, value in each.worst:
+            path = f"{run.store.root}/{record.video}" if record.video else "the video is missing"
+            show(f"  {value:.4g}  {record.prompt[:80]!r}, seed {record.seed}: {path}")
 
 
 def _word(verdict: "Verdict") -> str:
@@ -126,8 +114,8 @@ def _plain(verdict: "Verdict") -> dict[str, object]:
         "holds": verdict.holds,
         "disturbance": verdict.disturbance,
         "worst": [
-            {"unit": video.record.unit, "prompt": video.record.prompt, "value": video.value}
-            for video in verdict.worst
-            if math.isfinite(video.value)
+            {"unit": record.unit, "prompt": record.prompt, "value": value}
+            for record, value in verdict.worst
+            if math.isfinite(value)
         ],
     }
