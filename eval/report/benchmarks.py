@@ -1,6 +1,6 @@
 """The results of VBench and VBench-2.0 as the report page of a run shows them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from galaxydit.eval.published import SUITES
@@ -35,7 +35,8 @@ def _table(run: Run, suite: Suite, results: Results) -> dict[str, Any]:
         cells = [None if value is None else {"points": value} for value in points]
         rows.append({"name": name, "isTotal": True, "cells": cells})
     rows = [row for row in rows if any(row["cells"])]
-    return {"title": suite.title, "rows": rows, "notes": list(_notes(suite, results, scores))}
+    failed = [f"No score for {place}: {why}" for place, why in results.failed.items()]
+    return {"title": suite.title, "rows": rows, "notes": [*notes(suite, results), *failed]}
 
 
 def _cell(score: DimensionScore | None) -> dict[str, Any] | None:
@@ -45,8 +46,11 @@ def _cell(score: DimensionScore | None) -> dict[str, Any] | None:
     return {"points": score.points, "isPartial": not score.complete, **drop}
 
 
-def _notes(suite: Suite, results: Results, scores: Sequence[VariantScores]) -> Iterator[str]:
-    kept = "without loss" if results.lossless else "compressed with loss"
+def notes(suite: Suite, results: Results) -> Iterator[str]:
+    """Sentences on the version, the videos, and what counts in no total."""
+    scores = results.variants.values()
+    lossy = 'compressed with loss, which counts too (video = "lossless" in the job avoids that)'
+    kept = "without loss" if results.lossless else lossy
     yield f"{suite.package} {results.package_version}, in points, 100 being the best; videos {kept}."
     if any(not score.complete for each in scores for score in each.dimensions.values()):
         yield "* other prompts or fewer videos than the benchmark's protocol asks for: no part of a total."
@@ -57,5 +61,3 @@ def _notes(suite: Suite, results: Results, scores: Sequence[VariantScores]) -> I
     if results.left_out:
         why = f"{suite.title} ran before each variant had their video"
         yield f"{results.left_out} pairs of prompt and seed left out: {why}."
-    for place, why in results.failed.items():
-        yield f"No score for {place}: {why}"

@@ -64,6 +64,7 @@ def score(
     benchmark = SUITES[suite]
     names = between_commas(*dimensions)
     benchmark.select(names)
+    from galaxydit.eval.report.benchmarks import notes
     from galaxydit.eval.vbench.environment import open_environment
     from galaxydit.eval.vbench.run import evaluate
     from galaxydit.pipelines.runs import LiveProgress
@@ -87,7 +88,7 @@ def score(
     if as_json:
         show_json(asdict(results))
     else:
-        show(vbench_table(results), *describe(results), f"{run}/{suite}/results.json")
+        show(vbench_table(results), *totals(results), *notes(benchmark, results), f"{run}/{suite}/results.json")
     for place, reason in results.failed.items():
         say(f"error: {place}: {reason}", "red")
     if results.failed:
@@ -166,7 +167,7 @@ def vbench_table(results: "Results") -> Table:
                 drop = dimension.drop
                 lost = f"{drop.mean:+.2f}" if drop else ""
                 interval = f"{drop.low:+.2f} to {drop.high:+.2f}" if drop and drop.low is not None else ""
-                score, points = f"{dimension.score:.4f}", f"{dimension.points:.2f}"
+                score, points = f"{dimension.score:.4f}", f"{dimension.points:.2f}{'' if dimension.complete else '*'}"
                 rows.append((name, variant, score, points, lost, interval, str(len(dimension.videos))))
     headings = ("dimension", "variant", "score", "points", "lost", "95 %", "videos")
     return Table(headings, rows, 2)
@@ -181,17 +182,11 @@ def dimension_lines(suite: Suite) -> Iterator[str]:
         yield f"  needs {needs or 'nothing'}"
 
 
-def describe(results: "Results") -> Iterator[str]:
-    """Points of each variant's complete groups and total, then notes on what is missing and on lossy videos."""
+def totals(results: "Results") -> Iterator[str]:
+    """Points of each variant's complete groups and total."""
     for variant, scores in results.variants.items():
         parts = [f"{group} {points:.2f}" for group, points in scores.groups.items()]
         if scores.total is not None:
             parts.append(f"total {scores.total:.2f}")
         if parts:
             yield f"{variant}: {', '.join(parts)}"
-    if missing := next(iter(results.variants.values())).missing:
-        yield f"no total: it needs the benchmark's own prompts, all of them, for {', '.join(missing)} too"
-    if results.left_out:
-        yield f"{results.left_out} pairs of prompt and seed do not count: not every variant has a video of them"
-    if not results.lossless:
-        yield 'the videos are lossy files: VBench measures the codec too; video = "lossless" in the job avoids that'
