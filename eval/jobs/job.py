@@ -137,21 +137,14 @@ class Job:
         return self.seeds or tuple(range(first, first + self.samples))
 
 
-@dataclass(frozen=True)
-class PluginOptions:
-    """Options of the method "galaxydit", as of `galaxydit.accelerate`."""
-
-    speedup: Annotated[float, Ge(1)] | None = None
-    policy: Literal["auto", "schedule", "proxy", "paper"] = "auto"
-    max_error: Annotated[float, Gt(0)] | None = None
-    threshold: Annotated[float, Ge(0)] | None = None
-    quality: Literal["lossless", "high", "balanced", "fast"] | None = None
-    min_psnr: Annotated[float, Gt(0)] | None = None
-    profile: str | None = None
-
-
-# Methods whose options are listed here, so that wrong ones are refused without torch; all others are compared methods.
-OWN: dict[str, type] = {PLUGIN: PluginOptions, FEWER_STEPS: make_dataclass("FewerStepsOptions", [("steps", Count)])}
+_NUMBERS, _WORDS = ("speedup", "max_error", "threshold", "min_psnr"), ("policy", "quality", "profile")
+# Types of options that are listed here, so that wrong ones are refused without torch; all others are compared methods.
+OWN: dict[str, type] = {
+    PLUGIN: make_dataclass(  # whose values `Request` checks
+        "PluginOptions", [*((name, float, None) for name in _NUMBERS), *((name, str, None) for name in _WORDS)]
+    ),
+    FEWER_STEPS: make_dataclass("FewerStepsOptions", [("steps", Count)]),
+}
 
 
 def calibration_of(name: str) -> str | None:

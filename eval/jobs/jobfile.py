@@ -96,13 +96,14 @@ def job_of(data: dict[str, Any], folder: Path) -> Job:
     )
     if not variants:
         raise GalaxyDiTError("variants is missing, and baseline=False leaves no video to make; add a variant")
-    local = {name: folder / (getattr(job, name) or "") for name in ("model", "base", "lora")}
-    paths = {name: path for name, path in local.items() if path.is_file() or (path / INDEX).is_file()}
-    prompts = _prompts("prompts", data["prompts"], folder)
-    calibration = _prompts("calibration", data["calibration"], folder) if "calibration" in data else ()
-    job = replace(job, prompts=prompts, variants=variants, calibration=calibration)
-    resolved: dict[str, Any] = {name: str(path.resolve()) for name, path in paths.items()}
-    job = replace(job, **resolved)
+    read: dict[str, Any] = {"variants": variants, "prompts": _prompts("prompts", data["prompts"], folder)}
+    if "calibration" in data:
+        read["calibration"] = _prompts("calibration", data["calibration"], folder)
+    for name in ("model", "base", "lora"):
+        path = folder / (getattr(job, name) or "")
+        if path.is_file() or (path / INDEX).is_file():
+            read[name] = str(path.resolve())
+    job = replace(job, **read)
     for variant in variants:
         if variant.method == FEWER_STEPS and job.steps is not None and variant.options["steps"] > job.steps:
             expected = f"at most the baseline's steps={job.steps}"
@@ -222,7 +223,7 @@ def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:
     options = {key: read[key] for key in options}  # 2 for 2.0 is the same setting
     if method == PLUGIN:
         with named(f"{place}."):
-            Request(**options)  # raises for options that contradict each other
+            Request(**options)  # raises for values out of range and options that contradict each other
     if "profile" in options:
         if (profile := folder / options["profile"]).is_file():
             options["profile"] = str(profile.resolve())

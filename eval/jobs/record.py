@@ -46,17 +46,6 @@ def to_plain(result: TrialResult) -> Any:
     return json.loads(TypeAdapter(TrialResult).dump_json(result))
 
 
-def _check_nested(result: TrialResult, place: str) -> None:
-    """Raise GalaxyDiTError for wrong fields of the settings or the report's calls."""
-    if result.settings is not None:
-        parse(GenerationSettings, dict(result.settings), f"{place}.settings", CURE)
-    if result.report is not None:
-        calls = result.report.get("calls")
-        names = {"step", "reused"}
-        if not isinstance(calls, list) or not all(isinstance(call, dict) and names <= call.keys() for call in calls):
-            raise GalaxyDiTError(f"{place}.report.calls is no list of calls with step and reused; {CURE}")
-
-
 def video_record(record: Record, damage: str = "") -> VideoRecord:
     """The record with its result parsed; `damage` is of `Store.survey`. Raises GalaxyDiTError for a wrong field."""
     place = f"the record of {record.unit} is damaged: result"
@@ -65,7 +54,12 @@ def video_record(record: Record, damage: str = "") -> VideoRecord:
     if not isinstance(report, Mapping | None):
         raise refusal(f"{place}.report", report, "a valid dictionary", CURE)
     result = replace(parse(TrialResult, fields, place, CURE), report=report)
-    _check_nested(result, place)
+    if result.settings is not None:
+        parse(GenerationSettings, dict(result.settings), f"{place}.settings", CURE)
+    if report is not None:
+        calls, names = report.get("calls"), {"step", "reused"}
+        if not isinstance(calls, list) or not all(isinstance(call, dict) and names <= call.keys() for call in calls):
+            raise GalaxyDiTError(f"{place}.report.calls is no list of calls with step and reused; {CURE}")
     file, thumbnail = record.files.get(VIDEO), record.files.get(THUMBNAIL)
     return VideoRecord(
         **vars(record) | {"result": None} | vars(result),

@@ -32,8 +32,6 @@ def validation_job(keys: dict[str, Any], prompts: tuple[str, ...], runs: tuple[s
     `keys` are those of a job file, at least "model". Raises GalaxyDiTError for an unknown run, and without "steps" for
     a model that has no recommended steps.
     """
-    from galaxydit.eval.metrics import METRICS
-
     for name in runs:
         if name not in RUNS:
             raise refusal("runs", name, f"one of {', '.join(RUNS)}", "check the spelling")
@@ -42,16 +40,10 @@ def validation_job(keys: dict[str, Any], prompts: tuple[str, ...], runs: tuple[s
     steps = keys.get("steps") or (None if recommended is None else recommended.steps)
     if steps is None:
         raise refusal("steps", None, "a number of steps for a model that is not published", "pass for example steps=50")
-    variants = {name: _variants(steps)[name] for name in RUNS if name in runs}
-    metrics = [name for name in ("psnr", "ssim", "lpips") if METRICS[name].missing() is None]
-    own = {"steps": steps, "metrics": metrics, "prompts": {"texts": list(prompts)}, "variants": variants}
-    return job_of(keys | own, Path())
-
-
-def _variants(steps: int) -> dict[str, dict[str, Any]]:
     from galaxydit.eval.methods import step_list
+    from galaxydit.eval.metrics import METRICS
 
-    return {
+    variants = {
         "repeated-plain-run": {"steps": steps},
         "half-the-steps": {"method": "fewer-steps", "steps": steps // 2},
         "plain-at-2x-levels": {"method": "plain-at-scheduled-levels", "speedup": 2.0, "of": steps},
@@ -60,3 +52,7 @@ def _variants(steps: int) -> dict[str, dict[str, Any]]:
         "galaxydit-2.5x": {"method": "galaxydit", "speedup": 2.5},
         "galaxydit-proxy-2x": {"method": "galaxydit", "speedup": 2.0, "policy": "proxy"},
     }
+    own: dict[str, Any] = {"steps": steps, "prompts": {"texts": list(prompts)}}
+    own["metrics"] = [name for name in ("psnr", "ssim", "lpips") if METRICS[name].missing() is None]
+    own["variants"] = {name: variants[name] for name in RUNS if name in runs}
+    return job_of(keys | own, Path())

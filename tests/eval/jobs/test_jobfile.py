@@ -122,7 +122,7 @@ def test_samples_start_from_noise_of_their_own_and_seeds_are_shared_by_all_promp
             SMALLEST + '[variants.a]\nmethod = "galaxidit"',
             "method='galaxidit' is no method; .*did you mean 'galaxydit'",
         ),
-        (SMALLEST + "[variants.galaxydit]\nspeedup = 0.5", r"galaxydit\.speedup=0\.5 is not allowed: .* equal to 1"),
+        (SMALLEST + "[variants.galaxydit]\nspeedup = 0.5", r"galaxydit\.speedup=0\.5 is not allowed: .* at least 1;"),
         (SMALLEST + "[variants.galaxydit]\nspedup = 2", r"galaxydit\.spedup is not known: .*did you mean 'speedup'\?"),
         (SMALLEST + "[variants.galaxydit]\nspeedup = 2\nthreshold = 0.1", "threshold is given together with speedup"),
         (

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import pytest
 from diffusers import WanPipeline
@@ -10,7 +10,6 @@ from profile_parts import PROMPT, SETTINGS, profile_for, target_of
 
 import galaxydit
 from galaxydit.errors import GalaxyDiTError, NoEffectWarning, ProfileWarning
-from galaxydit.eval.jobs.job import PluginOptions
 from galaxydit.pipelines.generate import generate
 from galaxydit.policies.proxy_threshold import ProxyThreshold
 from galaxydit.policies.schedule import Schedule
@@ -167,11 +166,6 @@ def test_without_a_number_for_the_speedup_short_generations_are_computed_in_full
 def test_goals_that_contradict_each_other_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(GalaxyDiTError, match=message):
         Request(**options)
-
-
-def test_job_files_know_the_same_words() -> None:
-    (words, _) = get_args(get_type_hints(PluginOptions)["quality"])
-    assert get_args(words) == tuple(QUALITIES)
 
 
 def test_the_readme_says_what_each_word_means() -> None:
