@@ -20,7 +20,7 @@ from galaxydit.pipelines.conditions import package_versions
 from galaxydit.pipelines.disturbance import PLAIN, disturbance
 from galaxydit.pipelines.generate import GeneratedVideo
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.trial import PlainVideo, accelerated, generate_with, result_of
+from galaxydit.pipelines.trial import Attach, PlainVideo, accelerated, generate_with, plain, result_of
 from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import display_scale, save_video
 
@@ -90,11 +90,15 @@ def run_demo(
         expected = "an integer from 2, because the demo also runs half of them"
         raise refusal("steps", settings.steps, expected, "pass for example 50")
     half = settings.steps // 2
-    names = ("plain", "accelerated", f"{half} plain steps")
-    results: dict[str, list[TrialResult]] = {name: [] for name in names}
+    ways: dict[str, tuple[GenerationSettings, Attach]] = {
+        "plain": (settings, plain),
+        "accelerated": (settings, partial(accelerated, **acceleration)),
+        f"{half} plain steps": (replace(settings, steps=half), plain),
+    }
+    results: dict[str, list[TrialResult]] = {name: [] for name in ways}
     reports: list[galaxydit.Report] = []
     videos: list[GeneratedVideo] = []
-    compared = partial(result_of, pipe, measure=partial(measure, metrics=select(METRICS)))
+    measured = partial(measure, metrics=select(METRICS))
 
     galaxydit.accelerate(pipe, **acceleration).remove()  # refuses what it would refuse after the plain generation
     on_progress("warming up")
@@ -102,25 +106,20 @@ def run_demo(
     seconds = len(prompts) * (2 * cost.denoise + 3 * cost.rest)  # the other two denoise about half as long
     on_cost(seconds, None if cost.watts is None else seconds * cost.watts)
     for index, prompt in enumerate(prompts):
-        place = f"prompt {index + 1} of {len(prompts)}"
-        make = partial(generate_with, pipe, prompt, seed=seed + index, cpu_counter=cpu_counter)
-        on_progress(f"{place}: {names[0]}")
-        plain = make(settings)
-        reference = PlainVideo(plain.video.frames, video=plain.video)
-        on_progress(f"{place}: {names[1]}")
-        fast = make(settings, attach=partial(accelerated, **acceleration))
-        assert fast.report is not None  # of the plugin
-        reports.append(replace(fast.report, plain_seconds=plain.video.denoise_seconds))
-        on_progress(f"{place}: {names[2]}")
-        fewer = make(replace(settings, steps=half))
-        results[names[0]].append(compared(plain, share_of_steps=1.0))
-        results[names[1]].append(compared(fast, reference))
-        results[names[2]].append(compared(fewer, reference, half / settings.steps))
-        videos = videos or [plain.video, fast.video, fewer.video]
+        reference: PlainVideo | None = None
+        for name, (chosen, attach) in ways.items():
+            on_progress(f"prompt {index + 1} of {len(prompts)}: {name}")
+            made = generate_with(pipe, prompt, chosen, seed + index, attach, cpu_counter=cpu_counter)
+            share = (chosen.steps or 0) / settings.steps if made.report is None else None
+            results[name].append(result_of(pipe, made, reference, share, measure=measured))
+            reference = reference or PlainVideo(made.video.frames, video=made.video)
+            if made.report is not None:
+                reports.append(replace(made.report, plain_seconds=results["plain"][-1].denoise_seconds))
+            videos += [made.video] if index == 0 else []
 
     cases = tuple((prompt, seed + index) for index, prompt in enumerate(prompts))
-    ways = {name: tuple(made) for name, made in results.items()}
-    result = DemoResult(settings, cases, ways, tuple(reports), tuple(out / name for name in FILES))
+    finished = {name: tuple(values) for name, values in results.items()}
+    result = DemoResult(settings, cases, finished, tuple(reports), tuple(out / name for name in FILES))
     on_progress("writing files")
     _write_files(result, videos, pipe)
     return result

@@ -46,12 +46,15 @@ def parse_inputs(prompt: str) -> dict[str, Any]:
 
 
 def merge_inputs(prompt: str, files: Mapping[str, Any]) -> str:
-    """The prompt in JSON with these paths by argument, too. Raises as `parse_inputs`, also for one given twice."""
+    """The prompt in JSON with these paths by argument, too; unchanged without paths.
+
+    Raises as `parse_inputs`, also for an argument given twice.
+    """
     inputs = parse_inputs(prompt)
     if twice := inputs.keys() & files.keys():
         name = min(twice)
         raise refusal(name, files[name], f"a prompt without {name}", "name it once, as an option or in the prompt")
-    merged = json.dumps({**inputs, **files}, ensure_ascii=False)
+    merged = json.dumps({**inputs, **files}, ensure_ascii=False) if files else prompt
     parse_inputs(merged)
     return merged
 

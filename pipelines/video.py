@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
@@ -142,6 +143,15 @@ def encode_video(frames: NDArray[Any], fps: float, *, lossless: bool = False, so
         if error.errno is None:
             raise
         raise OSError(error.errno, error.strerror, gettempdir()) from error
+
+
+def encode_thumbnail(frame: NDArray[Any]) -> bytes:
+    """A JPEG of one frame, `(height, width, 3)` in [0, 1], of at most 256 pixels a side."""
+    picture = Image.fromarray(np.rint(frame * 255).astype(np.uint8))
+    picture.thumbnail((256, 256))
+    file = BytesIO()
+    picture.save(file, "JPEG", quality=85, subsampling=0)  # small coloured things keep their edges
+    return file.getvalue()
 
 
 def hash_frames(frames: NDArray[np.float32]) -> str:

@@ -81,7 +81,7 @@ class CompareJob:
         job = replace(job, comparison=True, metrics=("psnr", "ssim"), video="lossless", variants=(PLAIN,))
         job = replace(job, calibration=plan.tuning_prompts)
         self.scoring, self.tuning = plan.scoring(job), plan.tuning(job)
-        if plan_run(Store(out), self.scoring).prompts[: len(plan.prompts)] != plan.prompts:
+        if plan_run(Store(out), self.scoring)[0].prompts[: len(plan.prompts)] != plan.prompts:
             raise refusal("prompts", plan.prompts[0], "those of the folder, or more", "take a new --out")
         self.store, self.allow_mixed_versions = open_run(out, self.scoring), allow_mixed_versions
         self.maker, self.executor = VideoMaker(self.tuning, self.store), executor or InProcess()

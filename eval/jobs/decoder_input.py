@@ -13,6 +13,8 @@ from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 from safetensors.torch import load, save
 
+from galaxydit.pipelines.video import hash_frames
+
 NAME = "latents"
 
 
@@ -37,13 +39,17 @@ def recording(pipe: DiffusionPipeline) -> Iterator[list[torch.Tensor]]:
         del vae.decode
 
 
-def decode_frames(pipe: DiffusionPipeline, latents: torch.Tensor) -> NDArray[np.float32]:
-    """Frames `(frames, height, width, 3)` in [0, 1]; another hash if the pipeline does more than decode."""
-    with torch.no_grad():
-        video = pipe.vae.decode(latents.to(pipe._execution_device), return_dict=False)[0]
-    frames = pipe.video_processor.postprocess_video(video, output_type="np")[0]
-    pipe.maybe_free_model_hooks()
-    return np.asarray(frames, dtype=np.float32)
+def decode_frames(pipe: DiffusionPipeline, latents: torch.Tensor, frames_sha256: str) -> NDArray[np.float32] | None:
+    """Frames `(frames, height, width, 3)` in [0, 1]; None if they have another hash, as of a pipeline that does more
+    than decode."""
+    try:
+        with torch.no_grad():
+            video = pipe.vae.decode(latents.to(pipe._execution_device), return_dict=False)[0]
+        frames = np.asarray(pipe.video_processor.postprocess_video(video, output_type="np")[0], dtype=np.float32)
+        pipe.maybe_free_model_hooks()
+    except (AttributeError, TypeError, ValueError, RuntimeError):  # the pipeline decodes in another way
+        return None
+    return frames if hash_frames(frames) == frames_sha256 else None
 
 
 def to_bytes(latents: torch.Tensor) -> bytes:

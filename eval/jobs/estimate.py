@@ -1,8 +1,8 @@
 """The videos that a job has yet to make, and the seconds that they take."""
 
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -25,10 +25,10 @@ TIMED_VIDEOS, TIMED_SECONDS = 10, 10.0
 
 @dataclass(frozen=True)
 class PlainCost:
-    """Seconds of a plain video, of denoising `steps` (None: unknown) and of the rest, with metrics if measured."""
+    """The cost of a plain video."""
 
-    denoise: float
-    rest: float
+    denoise: float  # seconds of `steps` steps
+    rest: float  # seconds, with metrics if measured
     steps: int | None = None
     watts: float | None = None  # mean over the video
     size: float = 0.0  # bytes of its file
@@ -38,30 +38,28 @@ class PlainCost:
 
 @dataclass(frozen=True)
 class VariantEstimate:
-    """Videos of a variant to be made, with seconds, joules (None: unknown) and bytes of one."""
+    """Videos of a variant to be made, with seconds, joules (None: unknown) and bytes of all of them."""
 
     variant: str
     videos: int
     seconds: float
-    is_measured: bool  # on finished videos, else from the plain cost and the variant's options
-    joules: float | None = None
-    size: float = 0.0
+    joules: float | None
+    size: float
+    source: str  # what it is estimated from
 
 
 def plain_cost(records: Sequence[VideoRecord]) -> PlainCost | None:
     """Means over the plain videos, None without any."""
-    plain = [record for record in records if record.variant == BASELINE and record.denoise_seconds is not None]
-    denoise = [record.denoise_seconds or 0.0 for record in plain]
-    if not plain:
+    plain = [record for record in records if record.variant == BASELINE]
+    if (denoise := _mean(record.denoise_seconds for record in plain)) is None:
         return None
-    settings = plain[0].settings or {}
-    rest = fmean(record.seconds for record in plain) - fmean(denoise)
-    watts = _mean([record.avg_power_watts for record in plain])
+    rest = fmean(record.seconds - record.denoise_seconds for record in plain if record.denoise_seconds is not None)
+    watts = _mean(record.avg_power_watts for record in plain)
     size = fmean(record.files[VIDEO].bytes if VIDEO in record.files else 0 for record in plain)
-    return PlainCost(fmean(denoise), rest, settings.get("steps"), watts, size)
+    return PlainCost(denoise, rest, (plain[0].settings or {}).get("steps"), watts, size)
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
 
@@ -124,21 +122,21 @@ def estimate(
 ) -> Iterator[VariantEstimate]:
     """The estimate of each variant with units `left`; without a `plain` cost only of variants with records."""
     counts = Counter(unit.data["variant"]["name"] for unit in left)
-    made = defaultdict(list)
-    for record in records:
-        made[record.variant].append(record)
     for variant in job.variants:
-        if not counts[variant.name]:
+        count, made = counts[variant.name], [record for record in records if record.variant == variant.name]
+        if not count or not (made or plain):
             continue
-        if measured := made[variant.name]:
-            seconds = fmean(record.seconds for record in measured)
-            joules = _mean([record.energy_per_video_joules for record in measured])
-            size = fmean(sum(file.bytes for file in record.files.values()) for record in measured)
-            yield VariantEstimate(variant.name, counts[variant.name], seconds, True, joules, size)
+        if made:
+            seconds = fmean(record.seconds for record in made)
+            joules = _mean(record.energy_per_video_joules for record in made)
+            size = fmean(sum(file.bytes for file in record.files.values()) for record in made)
+            source = "videos of this run"
         elif plain is not None:
             seconds = plain.denoise * denoise_share(variant, plain.steps) + plain.rest
             joules = plain.watts and plain.watts * seconds
-            yield VariantEstimate(variant.name, counts[variant.name], seconds, False, joules, plain.size)
+            size, source = plain.size, plain.source
+        total = None if joules is None else count * joules
+        yield VariantEstimate(variant.name, count, count * seconds, total, count * size, source)
 
 
 def denoise_share(variant: Variant, steps: int | None) -> float:

@@ -5,11 +5,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
 from diffusers import DiffusionPipeline
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 import galaxydit
@@ -19,8 +18,7 @@ from galaxydit.eval.jobs.decoder_input import decode_frames, from_bytes, recordi
 from galaxydit.eval.jobs.job import FEWER_STEPS, OWN, PLUGIN, Job, Variant, calibration_of
 from galaxydit.eval.jobs.jobfile import named
 from galaxydit.eval.jobs.record import BASELINE, DECODER_INPUT, THUMBNAIL, VIDEO, to_plain
-from galaxydit.eval.jobs.run_job import read_hashes
-from galaxydit.eval.jobs.thumbnail import encode_thumbnail
+from galaxydit.eval.jobs.run_job import FILES, KIND
 from galaxydit.eval.methods.registry import load_method
 from galaxydit.eval.metrics import METRICS, measure
 from galaxydit.pipelines.additions import share_video
@@ -42,11 +40,12 @@ from galaxydit.pipelines.trial import (
     plain,
     result_of,
 )
-from galaxydit.pipelines.video import encode_video, hash_frames
+from galaxydit.pipelines.video import encode_thumbnail, encode_video, hash_frames
 
 logger = logging.getLogger(__name__)
 
 CALIBRATION_SEED, COMPARISON_SEED = 1_000_000, 50_000
+TIMINGS = "denoise_seconds", "end_to_end_seconds", "avg_power_watts", "denoise_joules", "energy_per_video_joules"
 
 
 @dataclass(eq=False)
@@ -79,7 +78,7 @@ class VideoMaker(Maker):
                 video = generate(pipe, prompt, replace(settings, steps=min(WARM_UP_STEPS, settings.steps)), seed)
             # The ranks of a shared video have to take the same path, also if a hash differs on one of them.
             if job.baseline and rank.size == 1 and len(inputs) == 1:
-                self._can_decode_again = _decodes_to(pipe, inputs[0], hash_frames(video.frames)) is not None
+                self._can_decode_again = decode_frames(pipe, inputs[0], hash_frames(video.frames)) is not None
         elif job.comparison or any(variant.method == FEWER_STEPS for variant in job.variants):
             raise GalaxyDiTError("steps is missing: expected a whole number from 1; set steps in the job file")
         if job.comparison or any(variant.method not in (BASELINE, *OWN) for variant in job.variants):
@@ -101,13 +100,18 @@ class VideoMaker(Maker):
 
     def make(self, unit: Unit) -> Output:
         """Measurements and files of a video, or a method's calibration."""
-        verify_files(unit.data.get("prompts") or [unit.data["prompt"]], read_hashes(self.store))
+        hashes = (self.store.conditions(KIND) or {}).get(FILES, {})
+        verify_files(unit.data.get("prompts") or [unit.data["prompt"]], hashes)
         if "calibrates" in unit.data:
             calibrate = load_method(unit.data["calibrates"]).calibrate
             assert calibrate is not None  # such a unit exists only for methods that calibrate
             seed = COMPARISON_SEED if self.job.comparison else CALIBRATION_SEED
             return Output(calibrate(self.pipe, unit.data["prompts"], self.settings, seed))
-        is_baseline = unit.data["variant"]["name"] == BASELINE
+        variant = Variant(**unit.data["variant"])
+        is_baseline = variant.method == BASELINE
+        share_of_steps = 1.0 if is_baseline else None
+        if variant.method == FEWER_STEPS and self.settings.steps:
+            share_of_steps = variant.options["steps"] / self.settings.steps
         baseline = self._baseline_of(unit) if self.job.baseline and not is_baseline else None
         keeps_input = is_baseline and self._can_decode_again
         records = self.record if is_baseline and self.record is not None and not self.record.exists() else None
@@ -120,9 +124,8 @@ class VideoMaker(Maker):
         frames, failures = made.video.frames, dict[str, str]()
         files = {}
         if not self.job.comparison or unit.data["prompt_index"] == unit.data["sample"] == 0:
-            is_lossless = self.job.video == "lossless"
-            fps, sound = self.settings.fps, made.video.sound
-            files[VIDEO] = encode_video(frames, fps, lossless=is_lossless, sound=sound)
+            is_lossless, fps = self.job.video == "lossless", self.settings.fps
+            files[VIDEO] = encode_video(frames, fps, lossless=is_lossless, sound=made.video.sound)
             with noted(failures, THUMBNAIL):
                 files[THUMBNAIL] = encode_thumbnail(frames[0])
         if is_baseline:
@@ -136,21 +139,13 @@ class VideoMaker(Maker):
             self.pipe,
             made,
             baseline,
-            self._share_of_steps(unit),
+            share_of_steps,
             counted=self.job.comparison and not is_baseline,
             measure=partial(measure, metrics=metrics),
             code=code_identity(),
         )
-        if records is not None:  # observing takes time
-            result = replace(result, denoise_seconds=None, end_to_end_seconds=None, avg_power_watts=None)
-            result = replace(result, denoise_joules=None, energy_per_video_joules=None)
-        return Output(to_plain(replace(result, failures={**failures, **result.failures})), files)
-
-    def _share_of_steps(self, unit: Unit) -> float | None:
-        variant = Variant(**unit.data["variant"])
-        if variant.method == FEWER_STEPS and self.settings.steps:
-            return float(variant.options["steps"] / self.settings.steps)
-        return 1.0 if variant.method == BASELINE else None
+        observing: dict[str, Any] = dict.fromkeys(TIMINGS) if records else {}  # because it takes time
+        return Output(to_plain(replace(result, failures={**failures, **result.failures}, **observing)), files)
 
     def _generate(self, unit: Unit) -> Generated:
         variant, prompt, seed = Variant(**unit.data["variant"]), unit.data["prompt"], unit.data["seed"]
@@ -188,7 +183,7 @@ class VideoMaker(Maker):
         except (OSError, SafetensorError, KeyError) as error:
             logger.warning("%s cannot be read (%s), so the baseline is generated again", file.path, error)
             return None
-        frames = _decodes_to(self.pipe, latents, record.result["frames_sha256"])
+        frames = decode_frames(self.pipe, latents, record.result["frames_sha256"])
         return None if frames is None else PlainVideo(frames, operations or 0.0)
 
     def _generate_again(self, unit: Unit, record: Record | None) -> PlainVideo:
@@ -204,12 +199,3 @@ def load(job: Job) -> tuple[DiffusionPipeline, GenerationSettings]:
     pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision, offload=job.offload, **job.additions)
     pipe.set_progress_bar_config(disable=True)
     return pipe, replace(recommended_settings(pipe), **job.settings)
-
-
-def _decodes_to(pipe: DiffusionPipeline, latents: torch.Tensor, frames_sha256: str) -> NDArray[np.float32] | None:
-    """The frames of these latents; None if they cannot be decoded, or have another hash."""
-    try:
-        frames = decode_frames(pipe, latents)
-    except (AttributeError, TypeError, ValueError, RuntimeError):  # the pipeline decodes in another way
-        return None
-    return frames if hash_frames(frames) == frames_sha256 else None

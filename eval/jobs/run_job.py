@@ -19,11 +19,6 @@ KIND = "job"
 FILES = "files"  # hashes of the files that prompts name, beside the job in run.json
 
 
-def plan_run(store: Store, job: Job) -> Job:
-    """The job that the store would have after `open_run`; raises as that, and writes nothing."""
-    return _plan(store, job)[0]
-
-
 def open_run(root: str | Path, job: Job) -> Store:
     """The store of a job, created or extended by prompts, seeds and variants.
 
@@ -31,34 +26,16 @@ def open_run(root: str | Path, job: Job) -> Store:
     units depend on, or a file of a prompt is missing or has changed.
     """
     store = Store(root)
-    _, before, now = _plan(store, job)
+    _, before, now = plan_run(store, job)
     if before not in (None, now):
         store.write_conditions(KIND, now)
     return store.create(KIND, now)
-
-
-def withdraw(store: Store, before: Mapping[str, Any], job: Job) -> None:
-    """Restore the conditions of `before` a refused extension, unless its units are recorded or run.json has changed."""
-    earlier = _job_of(store, before)
-    added = {unit.id for unit in _all_units(job)} - {unit.id for unit in _all_units(earlier)}
-    if store.conditions(KIND) == _conditions(job) and not added & store.unit_ids():
-        store.write_conditions(KIND, before)
-
-
-def _all_units(job: Job) -> list[Unit]:
-    return [*calibration_units(job), *job.units()]
 
 
 def load_run(root: str | Path) -> tuple[Store, Job]:
     """The store in a folder, and its job. Raises GalaxyDiTError if it has none or run.json is damaged."""
     store = Store(root)
     return store, _job_of(store, store.header(KIND)["conditions"])
-
-
-def read_hashes(store: Store) -> Mapping[str, str]:
-    """SHA-256 of the files that the job's prompts name, by path."""
-    hashes: Mapping[str, str] = (store.conditions(KIND) or {}).get(FILES, {})
-    return hashes
 
 
 def calibration_units(job: Job) -> list[Unit]:
@@ -120,32 +97,32 @@ def refuse_mixed_versions(store: Store, done: Sequence[Record], allowed: bool) -
     from galaxydit.pipelines.conditions import code_identity, package_versions
 
     now = {**package_versions(), "code": code_identity()}
-    found: dict[str, set[str]] = {name: set() for name in now}
+    others: dict[str, set[str]] = {}
     for record in done:
         before = {**record.result["versions"], "code": record.result.get("code")}
         for name, version in now.items():
             if before.get(name) != version:
-                found[name].add(before.get(name) or "unknown")
-    mixture = "; ".join(f"{name} {', '.join(sorted(old))} -> {now[name]}" for name, old in found.items() if old)
-    if not mixture:
-        return
-    if not allowed:
+                others.setdefault(name, set()).add(before.get(name) or "unknown")
+    mixture = "; ".join(f"{name} {', '.join(sorted(found))} -> {now[name]}" for name, found in others.items())
+    if mixture and not allowed:
         cure = "take a new --out, or pass --allow-mixed-versions"
-        raise GalaxyDiTError(f"{store.root} holds videos of other versions: {mixture}; {cure}")
-    logger.warning("%s mixes versions: %s", store.root, mixture)
+        raise GalaxyDiTError(f"{store.root} holds videos of other versions: {mixture}", cure)
+    if mixture:
+        logger.warning("%s mixes versions: %s", store.root, mixture)
 
 
-def _plan(store: Store, job: Job) -> tuple[Job, Mapping[str, Any] | None, Mapping[str, Any]]:
+def plan_run(store: Store, job: Job) -> tuple[Job, Mapping[str, Any] | None, Mapping[str, Any]]:
     """The union of the store's job and this one, the present conditions (None without run.json), and the union's.
 
-    Raises GalaxyDiTError if they differ in anything but prompts, listed seeds, new variants and gates.
+    Writes nothing. Raises GalaxyDiTError if the jobs differ in anything but prompts, listed seeds, new variants and
+    gates, or if a file of a prompt has changed.
     """
     before = store.conditions(KIND)
     if before is None:
         return job, None, _conditions(job)
     earlier = _job_of(store, before)
     union, kept = _extended(earlier, job)
-    store.check_same(KIND, _plain(asdict(earlier)), _plain(asdict(kept)))
+    store.check_same(KIND, asdict(earlier), asdict(kept))
     now = _conditions(union)
     hashes = before.get(FILES, {})
     store.check_same(KIND, {FILES: hashes}, {FILES: {path: now.get(FILES, {}).get(path) for path in hashes}})
@@ -173,8 +150,9 @@ def _extended(before: Job, now: Job) -> tuple[Job, Job]:
 
 
 def _conditions(job: Job) -> Mapping[str, Any]:
+    """What run.json holds, as JSON reads it back: tuples are lists."""
     files = {path: digest for prompt in (*job.prompts, *job.calibration) for path, digest in hash_files(prompt).items()}
-    conditions: Mapping[str, Any] = _plain(asdict(job) | ({FILES: files} if files else {}))
+    conditions: Mapping[str, Any] = json.loads(json.dumps(asdict(job) | ({FILES: files} if files else {})))
     return conditions
 
 
@@ -182,8 +160,3 @@ def _job_of(store: Store, conditions: Mapping[str, Any]) -> Job:
     fields = {name: value for name, value in conditions.items() if name != FILES}
     job: Job = parse(Job, fields, f"{store.root}/run.json", "restore the file, or take a new --out")
     return job
-
-
-def _plain(data: Any) -> Any:
-    """As JSON reads it back: tuples become lists."""
-    return json.loads(json.dumps(data))

@@ -3,17 +3,10 @@
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from galaxydit.errors import GalaxyDiTError, refusal
-from galaxydit.pipelines.inputs import parse_inputs
-
-
-def check_prompt_inputs(prompts: Iterable[str]) -> None:
-    """Raise GalaxyDiTError for a prompt in JSON, or files in it, that `parse_inputs` refuses. Plain text passes."""
-    for prompt in prompts:
-        parse_inputs(prompt)
 
 
 def check_output_file(path: Path, suffix: str, option: str = "--out") -> None:

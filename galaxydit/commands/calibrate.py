@@ -8,7 +8,7 @@ import typer
 from galaxydit.calibration.budget import FULL, forecast, read_budget
 from galaxydit.calibration.prompt_files import PROMPTS, split_prompts
 from galaxydit.commands import options
-from galaxydit.commands.argument_checks import check_output_file, check_output_folder, check_prompt_inputs
+from galaxydit.commands.argument_checks import check_output_file, check_output_folder
 from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts
 from galaxydit.commands.console import messages, resumable, say, show, show_json
 
@@ -67,7 +67,6 @@ def calibrate(
     spent = read_budget(budget)
     own = PROMPTS if prompts is None and source.model != WITH_CAPTIONS else prompts
     texts = inputs.added_to(calibration_prompts(own, source.model, "--prompts"))
-    check_prompt_inputs(texts)
     split_prompts(texts, sizes.steps, verifies=spent == FULL)
     say(f"loading {source.model}")
     from galaxydit.calibration.calibration import KIND

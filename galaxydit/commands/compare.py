@@ -8,13 +8,14 @@ from rich.console import Group
 from rich.text import Text
 
 from galaxydit.commands import options
-from galaxydit.commands.argument_checks import check_output_folder, check_prompt_inputs
+from galaxydit.commands.argument_checks import check_output_folder
 from galaxydit.commands.captions import Prompts, calibration_prompts, read_or_draw_prompts
 from galaxydit.commands.console import between_commas, messages, resumable, say, show, show_json
 from galaxydit.commands.jobs import job_keys
 from galaxydit.errors import refusal
 from galaxydit.eval.compare.plan import ComparisonPlan
 from galaxydit.eval.methods.registry import declared, is_installed, load_method, names_of
+from galaxydit.pipelines.inputs import parse_inputs
 from galaxydit.pipelines.table import Table
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def compare(
     check_output_folder(out)
     reserved = calibration_prompts(calibration, source.model, "--calibration")
     plan = ComparisonPlan(read_or_draw_prompts(prompts, source.model, reserved), noise, reserved, wanted, tune_prompts)
-    check_prompt_inputs([*plan.prompts, *plan.tuning_prompts])
+    for prompt in (*plan.prompts, *plan.tuning_prompts):
+        parse_inputs(prompt)  # raises for damaged JSON and missing files
     say("loading the methods")
     import diffusers
 

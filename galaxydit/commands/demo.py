@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from galaxydit.commands.argument_checks import check_output_folder, check_prompt_inputs
+from galaxydit.commands.argument_checks import check_output_folder
 from galaxydit.commands.captions import WITH_CAPTIONS, read_or_draw_prompts, warn_of_unknown_words
 from galaxydit.commands.console import amounts, say, show, show_json
 from galaxydit.commands.options import AsJson, InputFiles, RequestOptions, Seed, Sizes, WanTinyByDefault
@@ -32,7 +32,6 @@ def demo(
     if prompt is not None and prompts != 1:
         raise typer.BadParameter("is 1 if --prompt is given: leave one of the two out", param_hint="--prompts")
     texts = inputs.added_to(_prompts(source.model, prompts, seed) if prompt is None else [prompt])
-    check_prompt_inputs(texts)
     check_output_folder(out)
     say(f"loading {source.model}")
     from galaxydit.energy import meter_of

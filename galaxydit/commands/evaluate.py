@@ -1,6 +1,6 @@
 """`galaxydit eval`: make the videos of a job, and show the status, report, tables and gates of the run."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.resources import files
 from importlib.util import find_spec
 from itertools import islice
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from galaxydit.commands.argument_checks import check_lasting, check_record
+from galaxydit.commands.argument_checks import check_record
 from galaxydit.commands.check import check
 from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.eval_vbench import app as vbench
@@ -25,16 +25,12 @@ SHOWN_FAILURES = 10
 Verify = Annotated[bool, typer.Option("--verify", help="Compare the SHA-256 of every video, not only its size.")]
 
 
-def _show_file(name: str) -> Callable[[bool], None]:
-    def show_file(wanted: bool) -> None:
-        if wanted:
-            show(files("galaxydit.eval.jobs").joinpath(name).read_text(encoding="utf-8").rstrip())
-            raise typer.Exit
-
-    return show_file
-
-
-EXAMPLE, PROTOCOL = _show_file("example.toml"), _show_file("protocol.toml")
+def _show_file(option: typer.CallbackParam, wanted: bool) -> None:
+    """Show the file that the option names, example.toml or protocol.toml, and exit."""
+    if wanted:
+        name = f"{option.opts[0].removeprefix('--')}.toml"
+        show(files("galaxydit.eval.jobs").joinpath(name).read_text(encoding="utf-8").rstrip())
+        raise typer.Exit
 
 
 def run(
@@ -46,12 +42,12 @@ def run(
     verify: Verify = False,
     record: Record = None,
     _example: Annotated[
-        bool, typer.Option("--example", callback=EXAMPLE, is_eager=True, help="Show a job file with every key.")
+        bool, typer.Option("--example", callback=_show_file, is_eager=True, help="Show a job file with every key.")
     ] = False,
     _protocol: Annotated[
         bool,
         typer.Option(
-            "--protocol", callback=PROTOCOL, is_eager=True, help="Show a fixed protocol: prompts by hash, gates."
+            "--protocol", callback=_show_file, is_eager=True, help="Show a fixed protocol: prompts by hash, gates."
         ),
     ] = False,
 ) -> None:
@@ -60,8 +56,6 @@ def run(
     """
     from galaxydit.eval.jobs.jobfile import read_job
 
-    check_lasting(out)
-    making.check_price()
     check_record(record, making.ray)
     say(f"{job}: starting")
     read = read_job(job)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from galaxydit.commands import options
-from galaxydit.commands.argument_checks import check_output_file, check_prompt_inputs, check_record
+from galaxydit.commands.argument_checks import check_output_file, check_record
 from galaxydit.commands.captions import calibration_prompts, warn_of_unknown_words
 from galaxydit.commands.console import say, show, step_bar
 from galaxydit.commands.jobs import JobOptions, job_keys, make_videos, show_plan
@@ -54,7 +54,6 @@ def generate(
     check_record(record, making.ray)
     if record is not None and accelerate:
         raise typer.BadParameter("needs all steps: add --no-accelerate", param_hint="--record")
-    making.check_price()
     if prompts is not None and prompt is None:
         if out.endswith(".mp4"):
             raise typer.BadParameter(f"{out!r} is a file: --prompts writes a folder", param_hint="--out")
@@ -63,7 +62,9 @@ def generate(
         if any(vars(inputs).values()):
             texts = inputs.added_to(calibration_prompts(prompts, source.model, "--prompts"))
             data["prompts"] = {"texts": list(texts)}
-        _generate_many(data, given if accelerate else None, out, making, record)
+        if accelerate:
+            data |= {"baseline": False, "variants": {"galaxydit": given}}
+        _generate_many(data, out, making, record)
         return
     if prompt is None or prompts is not None:
         raise typer.BadParameter("expected either --prompt or --prompts", param_hint="--prompt")
@@ -71,7 +72,6 @@ def generate(
         if value is not None:
             raise typer.BadParameter("has no effect on one video: pass --prompts, or leave it out", param_hint=option)
     (prompt,) = inputs.added_to([prompt])
-    check_prompt_inputs([prompt])
     if "://" in out:
         raise refusal("--out", out, "a local file for one video", "pass --prompts FILE, which also writes to addresses")
     check_output_file(Path(out), ".mp4")
@@ -98,22 +98,10 @@ def generate(
     show(*([] if observer else [summary]), out, *([record] if record else []))
 
 
-def _generate_many(
-    data: dict[str, Any],
-    acceleration: dict[str, Any] | None,
-    out: str,
-    making: JobOptions,
-    record: Path | None,
-) -> None:
-    """Make a video of each prompt of the job `data` in `out`, print a summary, and exit with 1 if one failed.
-
-    `acceleration` None is without the plugin. With --dry-run, show their cost instead.
-    """
-    from galaxydit.eval.jobs.job import PLUGIN
+def _generate_many(data: dict[str, Any], out: str, making: JobOptions, record: Path | None) -> None:
+    """Make a video of each prompt of the job `data` in `out`, print a summary, and exit with 1 if one failed."""
     from galaxydit.eval.jobs.jobfile import job_of
 
-    if acceleration is not None:
-        data |= {"baseline": False, "variants": {PLUGIN: acceleration}}
     job = job_of(data, Path())
     if making.dry_run:
         show_plan(job, out, making)

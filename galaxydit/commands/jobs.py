@@ -14,13 +14,14 @@ from galaxydit.pipelines.published_models import checkpoint_of
 from galaxydit.pipelines.table import Table, digits
 
 if TYPE_CHECKING:
+    from galaxydit.eval.jobs.estimate import VariantEstimate
     from galaxydit.eval.jobs.job import Job
     from galaxydit.pipelines.runs import LiveProgress, Outcome
 
 
 @dataclass(frozen=True)
 class JobOptions(RayOptions):
-    """Options of a command that makes the videos of a job."""
+    """Options of a command that makes the videos of a job. Raises typer.BadParameter for a price without --dry-run."""
 
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show how many videos this makes, their hours, kWh and disk; make none.")
@@ -28,8 +29,8 @@ class JobOptions(RayOptions):
     price: Annotated[float | None, typer.Option(min=0, help="Price of one GPU hour, which --dry-run adds up.")] = None
     allow_mixed_versions: MixedVersions = False
 
-    def check_price(self) -> None:
-        """Raise typer.BadParameter for a price without --dry-run."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.price is not None and not self.dry_run:
             raise typer.BadParameter("has no effect without --dry-run: add it, or leave it out", param_hint="--price")
 
@@ -58,7 +59,7 @@ def make_videos(
     **options: Any,
 ) -> "Outcome":
     """Extend the run `out` by a job and make all missing videos; `record` and `options` are of `run_job`."""
-    from galaxydit.eval.jobs.run_job import KIND, load_run, open_run, run_job, withdraw
+    from galaxydit.eval.jobs.run_job import KIND, load_run, open_run, run_job
     from galaxydit.pipelines.runs import LiveProgress, Store
 
     check_lasting(out)
@@ -67,6 +68,7 @@ def make_videos(
     before = Store(out).conditions(KIND)
     open_run(out, job)
     store, extended = load_run(out)
+    opened = store.conditions(KIND), store.unit_ids()
     _tell_of_earlier(extended, job)
 
     def how_far() -> str:
@@ -85,8 +87,8 @@ def make_videos(
                 **options,
             )
     except (GalaxyDiTError, OSError):
-        if before is not None:
-            withdraw(store, before, extended)
+        if before is not None and opened == (store.conditions(KIND), store.unit_ids()):  # a refused extension
+            store.write_conditions(KIND, before)
         raise
     if record is not None and not record.exists():
         say(f"{record} was not written, because no plain video was made; take a new --out", "yellow")
@@ -114,7 +116,7 @@ def show_plan(job: "Job", out: str, making: JobOptions, *, retry_failed: bool = 
     from galaxydit.pipelines.runs import Store
 
     store = Store(out)
-    extended = plan_run(store, job)
+    extended, *_ = plan_run(store, job)
     left, done = units_left(extended.units(), store, retry_failed=retry_failed, verify=verify)
     finished = [video_record(record) for record in done]
     calibrations, _ = units_left(calibration_units(extended), store, retry_failed=True)
@@ -130,26 +132,25 @@ def show_plan(job: "Job", out: str, making: JobOptions, *, retry_failed: bool = 
             say(f"{plain.disturbed}: without other work it takes less", "yellow")
     estimates = list(estimate(extended, left, finished, plain))
     if estimates:
-        rows = (
-            (
-                each.variant,
-                f"{each.videos:,}",
-                f"{each.seconds:.1f}",
-                digits(each.videos * each.seconds / 3600),
-                "" if each.joules is None else digits(each.videos * each.joules / 3.6e6),
-                digits(each.videos * each.size / 1e9),
-                "videos of this run" if each.is_measured or plain is None else plain.source,
-            )
-            for each in estimates
-        )
-        show(Table(("variant", "videos", "s/video", "hours", "kWh", "GB", "estimated from"), [*rows]))
+        show(Table.of([_plan_row(each) for each in estimates]))
     workers, gpus = making.workers or 1, making.gpus_per_worker
     gpus = int(torch.cuda.is_available()) if gpus is None else gpus
-    seconds = sum(each.videos * each.seconds for each in estimates)
-    known = bool(estimates) and all(each.joules is not None for each in estimates)
-    joules = sum(each.videos * (each.joules or 0) for each in estimates) if known else None
-    size = sum(each.videos * each.size for each in estimates)
-    total = None if making.price is None else making.price * seconds * max(gpus, 1) / 3600
-    text = amounts(seconds / workers, gpus=workers * gpus, joules=joules, price=total, size=size)
+    seconds, size = sum(each.seconds for each in estimates), sum(each.size for each in estimates)
+    known = [each.joules for each in estimates if each.joules is not None]
+    joules = sum(known) if known and len(known) == len(estimates) else None
+    price = None if making.price is None else making.price * seconds * max(gpus, 1) / 3600
+    text = amounts(seconds / workers, gpus=workers * gpus, joules=joules, price=price, size=size)
     more = f" and {len(calibrations)} calibrations of unknown length" if calibrations else ""
     show(f"{len(left):,} videos{more} to make, about {text}{f' on {workers} workers' if workers > 1 else ''}")
+
+
+def _plan_row(estimate: "VariantEstimate") -> dict[str, str]:
+    return {
+        "variant": estimate.variant,
+        "videos": f"{estimate.videos:,}",
+        "s/video": f"{estimate.seconds / estimate.videos:.1f}",
+        "hours": digits(estimate.seconds / 3600),
+        "kWh": "" if estimate.joules is None else digits(estimate.joules / 3.6e6),
+        "GB": digits(estimate.size / 1e9),
+        "estimated from": estimate.source,
+    }

@@ -135,10 +135,9 @@ class InputFiles:
     ] = None
 
     def added_to(self, prompts: Iterable[str]) -> tuple[str, ...]:
-        """Prompts as JSON that names the files; unchanged without files. Raises as `parse_inputs`, and for two images
-        of one name."""
+        """Prompts as JSON that names the files; unchanged without files. Raises as `merge_inputs`."""
         files = {name: value for name, value in vars(self).items() if value}
-        return tuple(merge_inputs(prompt, files) for prompt in prompts) if files else tuple(prompts)
+        return tuple(merge_inputs(prompt, files) for prompt in prompts)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from galaxydit.commands import options
-from galaxydit.commands.argument_checks import check_output_folder, check_prompt_inputs
+from galaxydit.commands.argument_checks import check_output_folder
 from galaxydit.commands.captions import WITH_CAPTIONS, Prompts, calibration_prompts, read_or_draw_prompts
 from galaxydit.commands.console import between_commas, say, show, show_json
 from galaxydit.commands.jobs import JobOptions, job_keys, make_videos, show_plan
@@ -33,7 +33,6 @@ def validate(
     is_tiny = source.model == WITH_CAPTIONS
     reserved = calibration_prompts(None, source.model, "--calibration") if is_tiny else ()
     texts = inputs.added_to(read_or_draw_prompts(prompts, source.model, reserved))
-    check_prompt_inputs(texts)
     names = tuple(between_commas(runs) or RUNS)
     job = validation_job(job_keys(source, sizes) | {"seed": seed}, texts, names)
     show_plan(job, str(out), making, retry_failed=True)

@@ -61,8 +61,8 @@ def test_seconds_are_those_of_the_runs_own_videos_where_it_has_some(tmp_path: Pa
     plain = plain_cost(records)
     assert plain == PlainCost(4.0, 1.0, None, 600.0, 3000)
     baseline, fast = estimate(JOB, left, records, plain)
-    assert baseline == VariantEstimate("baseline", 1, 5.0, is_measured=True, joules=3000.0, size=3500)
-    assert fast == VariantEstimate("fast", 2, 2.0, is_measured=False, joules=1200.0, size=3000)
+    assert baseline == VariantEstimate("baseline", 1, 5.0, 3000.0, 3500, "videos of this run")
+    assert fast == VariantEstimate("fast", 2, 4.0, 2400.0, 6000, "a plain video")
     without = [replace(record, seconds=5.0, denoise_seconds=4.0)]
     assert [each.joules for each in estimate(JOB, left, without, plain_cost(without))] == [None, None]
 

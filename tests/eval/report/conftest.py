@@ -15,10 +15,9 @@ import pytest
 from galaxydit.eval.jobs.job import Job, Variant
 from galaxydit.eval.jobs.record import THUMBNAIL, VIDEO, VideoRecord, to_plain
 from galaxydit.eval.jobs.run_job import open_run
-from galaxydit.eval.jobs.thumbnail import encode_thumbnail
 from galaxydit.pipelines.runs import Record, Store, Unit
 from galaxydit.pipelines.trial_result import TrialResult
-from galaxydit.pipelines.video import encode_video
+from galaxydit.pipelines.video import encode_thumbnail, encode_video
 
 STEPS, FRAMES, SIZE, FPS = 20, 16, 64, 8.0
 LOOKS = 6  # prompts whose videos differ; the next ones look like the first
