@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
@@ -120,13 +121,13 @@ def shares(suite: Suite, arrangement: Arrangement, size: int) -> Iterator[Arrang
     Videos of one prompt stay together, because the static filter and some dimensions look at all of them.
     """
     group: list[str] = []
-    names = list(arrangement.files)
-    for position, name in enumerate(names):
-        group.append(name)
-        following = names[position + 1 : position + 2]
-        if not following or (len(group) >= size and _stem(following[0]) != _stem(name)):
+    for _, names in groupby(arrangement.files, _stem):
+        group += names
+        if len(group) >= size:
             yield _share(suite, arrangement, group)
             group = []
+    if group:
+        yield _share(suite, arrangement, group)
 
 
 def _stem(name: str) -> str:

@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 
 from galaxydit.errors import check_count, check_number
 from galaxydit.policies.policy import Observation
-from galaxydit.policies.schedule import Schedule, distinct_steps, full_step_count, moved_to
+from galaxydit.policies.schedule import Schedule, distinct_steps, moved_to
 
-USUAL_STEPS = 50  # of video models
 FLOW_SHIFT = 5.0  # at which the growth of errors was measured
 POWER, LATE = 1.5, 0.15
 
@@ -23,11 +22,16 @@ class GeneralSchedule(Schedule):
     and the weight of the late term were chosen by videos of wan-tiny.
     """
 
-    first_steps: int = 1  # at the beginning that are always computed
+    sigmas: tuple[float, ...] = ()  # none, because the density places the steps
+    warmup_steps: int = 1  # first steps that are always computed, at most all full steps but one
+
+    def __post_init__(self) -> None:
+        check_number("speedup", self.speedup, 1.0)
+        check_count("warmup_steps", self.warmup_steps, minimum=0)
 
     def planned(self, observation: Observation, count: int, switch: int) -> tuple[int, ...]:
         levels = np.array(observation.noise_levels[observation.first :])
-        steps, first = len(levels), min(max(self.first_steps, observation.warmup_steps), count - 1)
+        steps, first = len(levels), min(max(self.warmup_steps, observation.warmup_steps), count - 1)
         # Share of the steps that reach the noise level at flow shift 5: u = 1 - s.
         share = 1 - (unshifted(levels, FLOW_SHIFT) if observation.sigmas else levels)
         growth = 1.214 * (1 - share) ** 3.832 + 0.246
@@ -53,10 +57,4 @@ def general_schedule(speedup: float, warmup_steps: int = 1) -> Schedule:
     It computes the first `warmup_steps` steps (at most all full steps but one) and the last step. Raises
     GalaxyDiTError for a speedup below 1 and for a negative warm-up.
     """
-    check_number("speedup", speedup, 1.0)
-    check_count("warmup_steps", warmup_steps, minimum=0)
-    usual = Observation(0, USUAL_STEPS, None, False)
-    schedule = GeneralSchedule(speedup, (1.0,), first_steps=warmup_steps)
-    full = schedule.planned(usual, full_step_count(USUAL_STEPS, speedup), 0)
-    levels = tuple(FLOW_SHIFT * s / (1 + (FLOW_SHIFT - 1) * s) for s in usual.noise_levels)
-    return GeneralSchedule(speedup, tuple(levels[step] for step in full), first_steps=warmup_steps)
+    return GeneralSchedule(speedup, warmup_steps=warmup_steps)

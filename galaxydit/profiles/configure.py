@@ -8,7 +8,7 @@ from typing import Any
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import refusal
 from galaxydit.families import Family
-from galaxydit.policies.general_schedule import USUAL_STEPS, general_schedule
+from galaxydit.policies.general_schedule import GeneralSchedule
 from galaxydit.policies.online import Online
 from galaxydit.policies.policy import warmup_steps
 from galaxydit.policies.proxy_threshold import ProxyThreshold, full_speedup
@@ -21,6 +21,7 @@ from galaxydit.proxies import proxies_of
 from galaxydit.request import AUTO, DEFAULT_SPEEDUP, LOSSLESS, PAPER, PROXY, Request
 from galaxydit.runtime.recognition import family_of, transformers_of
 
+USUAL_STEPS = 50  # of video models
 GENERAL_WARMUP = 0.04  # share of the steps, two of 50, because order 1 extrapolates two full steps
 WARMUP_SHARE = 0.4  # largest share of the full steps that this warm-up takes
 PAPER_WARMUP = 0.2  # share of first steps that arXiv 2512.03451 never reuses
@@ -62,7 +63,7 @@ def configure(
     if profile is None:
         steps, most = USUAL_STEPS, config.max_consecutive
         warmup = min(GENERAL_WARMUP, WARMUP_SHARE / speedup) if request.warmup is None else request.warmup
-        schedule: Schedule = replace(general_schedule(speedup, warmup_steps(steps, warmup)), boundary=boundary)
+        schedule: Schedule = GeneralSchedule(speedup, boundary=boundary, warmup_steps=warmup_steps(steps, warmup))
     else:
         steps, target = profile.conditions.steps or USUAL_STEPS, profile.target_for(speedup)
         warmup = target.warmup if request.warmup is None else request.warmup

@@ -1,5 +1,7 @@
 """Profiles on the Hugging Face Hub, with its cache, tokens, revisions and offline mode."""
 
+import json
+
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.profiles.schema import Profile, read_profile
 
@@ -48,8 +50,6 @@ def push_to_hub(profile: Profile, repository: str, card: str) -> str:
 
     Raises GalaxyDiTError if the Hub refuses.
     """
-    import json
-
     from huggingface_hub import CommitOperationAdd, HfApi, errors
 
     content = json.dumps(profile.to_dict(), indent=1, allow_nan=False).encode()
