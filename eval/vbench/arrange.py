@@ -19,7 +19,6 @@ from galaxydit.pipelines.runs import Unit
 Clips = Sequence[VideoRecord]
 Selection = Mapping[str, Clips]
 """The videos that count, by variant in the job's order: videos whose prompt and seed have a video in every variant."""
-SHARE = 100  # videos; loading a dimension's models takes as long as a few of them
 STANDARD, CUSTOM = "vbench_standard", "custom_input"  # upstream's names of its modes
 LONGEST_NAME = 180  # bytes of a prompt in a file name; file systems allow 255 for all of it
 ILLEGAL = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
@@ -152,14 +151,14 @@ def legal_name(prompt: str) -> str:
     return ILLEGAL.sub("_", text).strip(" .") or "_"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Plan:
     """Makes the units with which a suite measures a run."""
 
     suite: Suite
     version: str  # of the installed benchmark
     full_info: Sequence[Mapping[str, Any]]  # of `read_full_info`
-    share: int = SHARE  # least videos in a share but the last
+    share: int  # least videos in a share but the last
 
     def units(self, key: tuple[str, str], arrangement: Arrangement, selection: Selection) -> list[Unit]:
         """A unit for each share of the (variant, dimension) `key`.

@@ -15,7 +15,7 @@ from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import load_run
 from galaxydit.eval.published.suite import Dimension, Suite
 from galaxydit.eval.published.vbench import RAFT, VBENCH
-from galaxydit.eval.vbench.arrange import SHARE, Arrangement, Plan, Selection, arrange, select_videos
+from galaxydit.eval.vbench.arrange import Arrangement, Plan, Selection, arrange, select_videos
 from galaxydit.eval.vbench.environment import Environment, default_cache, read_full_info
 from galaxydit.eval.vbench.maker import ShareMaker
 from galaxydit.eval.vbench.results import VERSION, DimensionScore, Results, VariantScores, combine
@@ -23,6 +23,7 @@ from galaxydit.eval.vbench.score import measure_drop, normalise, total_up
 from galaxydit.pipelines.runs import Executor, InProcess, Progress, Store, run
 
 KIND = "vbench"
+SHARE = 100  # videos; loading a dimension's models takes as long as a few of them
 
 
 def evaluate(
@@ -58,15 +59,16 @@ def evaluate(
     ]
     selection = select_videos(store.root, records, [variant.name for variant in job.variants])
     pairs = {(unit.data["prompt_index"], unit.data["seed"]) for unit in planned}
-    plan = Plan(suite, environment.version, read_full_info(environment, suite))
+    full_info = read_full_info(environment, suite)
     asked = {
-        (variant, dimension.name): arrange(suite, dimension, clips, plan.full_info, static_filter)
+        (variant, dimension.name): arrange(suite, dimension, clips, full_info, static_filter)
         for variant, clips in selection.items()
         for dimension in dimensions
     }
     cache = cache or default_cache(suite)
     check_weights(suite, dimensions, cache, any(arrangement.static_filter for arrangement in asked.values()))
-    kept, plan.share = open_shares(store, suite, environment, share)
+    kept, size = open_shares(store, suite, environment, share)
+    plan = Plan(suite, environment.version, full_info, size)
     maker = ShareMaker(store, environment, cache, trust)
     units = [unit for key, arrangement in asked.items() for unit in plan.units(key, arrangement, selection)]
     try:

@@ -26,12 +26,10 @@ class Threshold:
         check_number("threshold", self.threshold, minimum=0.0)
 
     @property
-    def reads_proxy(self) -> bool:
-        return self.threshold > 0
-
-    @property
     def reuses(self) -> bool:
         return self.threshold > 0
+
+    reads_proxy = reuses
 
     def change(self, observation: Observation) -> float | None:
         """The change that is summed, by default the proxy distance; None computes the step. For subclasses."""

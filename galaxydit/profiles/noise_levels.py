@@ -11,7 +11,7 @@ import numpy as np
 
 from galaxydit.errors import check_count, refusal
 from galaxydit.policies.general_schedule import unshifted
-from galaxydit.policies.policy import Limits, Observation
+from galaxydit.policies.policy import Observation
 from galaxydit.policies.schedule import Schedule
 from galaxydit.profiles.schema import Profile
 from galaxydit.profiles.settings import resolve
@@ -50,7 +50,7 @@ class _AtNoiseLevels:
 def planned_steps(pipe: Any, speedup: float, profile: Any = None) -> Callable[[Sequence[float]], tuple[int, ...]]:
     """Function from the noise levels of all steps to the indices of the full steps that are planned for a speedup."""
     config = resolve(pipe, Request(speedup=speedup, policy=SCHEDULE, profile=profile)).config
-    schedule, limits = config.policy, Limits(config.warmup, config.keep_last, config.max_consecutive)
+    schedule, limits = config.policy, config.limits
     assert isinstance(schedule, Schedule)  # of `policy=SCHEDULE`, with a profile and without
     return lambda levels: schedule.place(Observation(0, len(levels), None, False, sigmas=tuple(levels), limits=limits))
 
