@@ -18,9 +18,8 @@ from galaxydit.report import Report
 from galaxydit.request import AUTO, Request
 from galaxydit.runtime.attachment import Attachment, Attachments
 from galaxydit.runtime.engine import Engine
-from galaxydit.runtime.hooks import RootHook
+from galaxydit.runtime.hooks import RootHook, missed, replaced
 from galaxydit.runtime.observer import Observer
-from galaxydit.runtime.reached import missed, replaced
 from galaxydit.runtime.recognition import family_of, transformers_of, unwrap_compiled
 from galaxydit.runtime.registration import HookSet, hook_of
 from galaxydit.runtime.session import DEFAULT_REPORTS, Session

@@ -107,7 +107,7 @@ class Attachments:
                 self._others.append(former)
             else:
                 former.remove()
-                base.session.adopt(former.reports)
+                base.session.adopt(former.session)
 
     @contextmanager
     def opened(self, begin: Callable[[], Attachment]) -> Iterator[Attachment]:
@@ -129,7 +129,7 @@ class Attachments:
     def _close(self, attachment: Attachment) -> None:
         attachment.remove()
         self._others.remove(attachment)
-        self.base.session.adopt(attachment.reports)
+        self.base.session.adopt(attachment.session)
 
     @property
     def reports(self) -> list[Report]:

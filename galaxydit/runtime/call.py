@@ -65,6 +65,11 @@ class Call:
     parts: list["Call"] = field(default_factory=list)
 
     @property
+    def is_joint(self) -> bool:
+        """Whether one decision serves all branches."""
+        return self.scope != self.branch
+
+    @property
     def decision(self) -> Decision | None:
         """The decision of the first sample; None until the step is decided."""
         return self.decisions[0] if self.decisions else None

@@ -3,7 +3,6 @@
 from galaxydit.extrapolation import missed
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.generation import Generation
-from galaxydit.runtime.scheduler_response import scheduler_response
 from galaxydit.runtime.session import Session
 from galaxydit.runtime.step import Noise
 from galaxydit.torch_compile import beside_the_model
@@ -24,9 +23,6 @@ def correction_weights(session: Session, call: Call) -> list[float]:
     reused = [[step for step in steps if step >= steady] for steps in missing]
     if not any(reused) or not _corrects(session, generation):
         return []
-    with session.lock:  # measured once in a generation
-        if generation.response is None and generation.sigmas is not None:
-            generation.response = scheduler_response(generation.scheduler, generation.sigmas, generation.first)
     sigmas, response = generation.sigmas, generation.response
     return [
         missed(sigmas, response, call.state.history[key][-1].step, call.info.step, steps) if steps else 0.0

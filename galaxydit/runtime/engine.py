@@ -20,7 +20,7 @@ from galaxydit.runtime.guidance import guidance_of, says_guided
 from galaxydit.runtime.identity import CallIdentity, KnownValue, UnknownCallError, identify
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.outputs import build_output, tensors_of
-from galaxydit.runtime.reuse import OutputReuse, ResidualReuse
+from galaxydit.runtime.reuse import StepReuse
 from galaxydit.runtime.samples import Samples
 from galaxydit.runtime.session import Session
 from galaxydit.runtime.stack import Stack
@@ -36,15 +36,11 @@ class Engine:
     ) -> None:
         self.transformer, self.component, self.family = transformer, component, family
         self.session, self.config, self.observer = session, session.config, observer or Observer()
-        self.reuse = self._make_reuse()
+        self.reuse = StepReuse(transformer, session)
         self.samples = Samples(transformer, family, session, whole_batches=observer is not None)
         self.stack = Stack(transformer, family, session, self.observer, self.reuse, self.samples)
         self._output_kinds: dict[bool, type] = {}  # by the argument `return_dict` of the call
         self._inputs = list(inspect.signature(type(transformer).forward).parameters)[1:]
-
-    def _make_reuse(self) -> OutputReuse:
-        kind = OutputReuse if self.config.predicts == "output" else ResidualReuse
-        return kind(self.transformer, self.session)
 
     def end_generation(self) -> None:
         """End the current generation; the transformer's hook calls this when the pipeline has finished."""
@@ -118,7 +114,8 @@ class Engine:
         call.decisions = state.decisions.get(scope, ())
         if self.stack.policy_proxy is not None:
             self.samples.divide(call, inputs)
-        call.has_history = self.reuse.has_history(call)
+        is_newest = (state.has_newest(branch, sample, joint=call.is_joint) for sample in call.samples)
+        call.has_history = tuple(trajectory.is_certain and newest for newest in is_newest)
         return call
 
     @beside_the_model

@@ -3,18 +3,21 @@
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.outcome import Goal
 from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.energy_window import EnergyWindow
 from galaxydit.runtime.identity import CallIdentity
-from galaxydit.runtime.step import Noise
+from galaxydit.runtime.scheduler_response import scheduler_response
+from galaxydit.runtime.step import Noise, noise_of, sigmas_of
 from galaxydit.runtime.trajectory import DISTINCT, Trajectory
 
 NEW_TRAJECTORY = (
@@ -26,7 +29,6 @@ MOST_BREAKS = 2  # steps that no latent continued into; with more, each step rol
 BROKEN = f"no latent continued into more than {MOST_BREAKS} steps (rolled, replaced, or with new noise)"
 
 
-@dataclass
 class Generation:
     """The state of one run through the denoising steps; a new object each, so that no state leaks into the next run.
 
@@ -38,45 +40,49 @@ class Generation:
         cannot_reuse, breaks: why no step can be reused any more, or ""; steps into which no latent continued.
         is_checked: compare each latent with the last step's, so that the host waits for the device; else comparisons
             are read before the first reused step (`is_trusted`: none failed) and in the last step.
-        sigmas, response: noise level of each step, and `scheduler_response`; None where unknown or not yet measured.
+        sigmas: noise level of each step; None where unknown.
         text_seconds, bytes_held: text encoding before the first call; peak bytes kept between calls.
         denoise_started, denoise_ended, decoded_at: clock in s at the first call, after the latest, and after decoding.
     """
 
-    config: GalaxyDiTConfig
-    first: int
-    steps: int
-    scheduler: Any | None
-    timesteps: Tensor | None
-    text_seconds: float
-    names_branches: bool
-    energy: EnergyWindow
-    noise: Noise = Noise.UNKNOWN
-    reuses_clean: bool = True
-    cannot_reuse: str = ""
-    breaks: set[int] = field(default_factory=set)
-    is_checked: bool = True
-    is_trusted: bool = False
-    sigmas: tuple[float, ...] | None = None
-    response: tuple[float, ...] | None = None
-    timesteps_address: int | None = None
-    goal: Goal | None = None
-    trajectories: list[Trajectory] = field(default_factory=list)
-    strays: deque[Trajectory] = field(default_factory=lambda: deque(maxlen=MOST_STRAYS))
-    step: int = -1
-    calls: list[CallRecord] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    bytes_held: int = 0
-    denoise_started: float = field(default_factory=lambda: time.perf_counter())
-    denoise_ended: float | None = None
-    decoded_at: float | None = None
-    thread: int = field(default_factory=threading.get_ident)
-    finished: bool = False
+    def __init__(
+        self,
+        call: CallIdentity,
+        config: GalaxyDiTConfig,
+        energy: EnergyWindow,
+        text_seconds: float = 0.0,
+        *,
+        is_checked: bool = True,
+        strays: Iterable[Trajectory] = (),
+    ) -> None:
+        self.config, self.energy, self.text_seconds = config, energy, text_seconds
+        self.first, self.step, self.steps = call.info.step, -1, call.info.steps
+        self.scheduler: Any | None = call.scheduler
+        self.timesteps, self.timesteps_address = call.timesteps, call.timesteps_address
+        self.names_branches, self.thread, self.finished = call.branch is not None, threading.get_ident(), False
+        self.noise, self.sigmas = noise_of(call.scheduler), sigmas_of(call.scheduler, call.info.steps)
+        self.is_checked, self.is_trusted = is_checked, False
+        self.reuses_clean, self.cannot_reuse = True, ""
+        self.breaks: set[int] = set()
+        self.trajectories: list[Trajectory] = []
+        self.strays = deque(strays, maxlen=MOST_STRAYS)
+        self.calls: list[CallRecord] = []
+        self.notes: list[str] = []
+        self.goal: Goal | None = None
+        self.bytes_held = 0
+        self.denoise_started = time.perf_counter()
+        self.denoise_ended: float | None = None
+        self.decoded_at: float | None = None
 
     @property
     def order(self) -> int:
         """Order of predictions: 0 under drawn noise, where a slope would be the difference of two draws."""
         return 0 if self.noise is Noise.DRAWN else self.config.order
+
+    @cached_property
+    def response(self) -> tuple[float, ...] | None:
+        """`scheduler_response`, measured when it is first read; None without sigmas."""
+        return None if self.sigmas is None else scheduler_response(self.scheduler, self.sigmas, self.first)
 
     def report(self) -> Report:
         energy = self.energy.energy()
@@ -110,7 +116,7 @@ class Generation:
         if None in addresses and self.thread != threading.get_ident():
             return False
         same = self.steps == call.info.steps and self.names_branches == (call.branch is not None)
-        return same and getattr(call.scheduler, "timesteps", None) is self.timesteps
+        return same and call.timesteps is self.timesteps
 
     def find(self, call: CallIdentity, group: Any | None) -> Trajectory | None:
         """The trajectory that a call continues, or None; `group` is the process group of the tokens."""
@@ -187,4 +193,5 @@ class Generation:
             trajectory.release()
         self.trajectories.clear()
         self.strays.clear()
+        self.scheduler = None  # it may keep latents, and the report is kept longer
         self.finished = True

@@ -1,7 +1,7 @@
-"""The hooks through which the engine acts on one transformer."""
+"""The hooks through which the engine acts on one transformer, and whether generations reached them."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,20 +19,8 @@ from galaxydit.runtime.registration import HookSet, PluginHook, hook_of
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
-class ThreadContexts(StateManager):
+class ThreadContexts(threading.local, StateManager):
     """diffusers' cache context of each thread; the base class has one for all, so that threads read each other's."""
-
-    def __init__(self) -> None:
-        self._thread = threading.local()
-        super().__init__(BaseState)
-
-    @property
-    def _context(self) -> CacheContext | None:
-        return getattr(self._thread, "context", None)
-
-    @_context.setter
-    def _context(self, context: CacheContext | None) -> None:
-        self._thread.context = context
 
 
 class RootHook(PluginHook):
@@ -44,15 +32,9 @@ class RootHook(PluginHook):
     def __init__(self, choose: Callable[[], Engine], hooks: HookSet, detach: Callable[[], None]) -> None:
         super().__init__()
         self.choose, self.hooks, self.detach = choose, hooks, detach
-        self.contexts = ThreadContexts()
+        self.contexts = ThreadContexts(BaseState)
         self.around: Any | None = None
-        engine = self.engine
-        self._modules = blocks_of(engine.transformer, engine.family)
-        self._blocks = [unwrap_compiled(block) for block in self._modules]
-
-    @property
-    def engine(self) -> Engine:
-        return self.choose()
+        self._blocks = self._blocks_of(choose())
 
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if self.removed:
@@ -72,12 +54,10 @@ class RootHook(PluginHook):
     def _chosen_engine(self, module: nn.Module) -> Engine:
         """The engine of the call. Raises GalaxyDiTError if another cache is on the transformer, or if hooked blocks
         were replaced."""
-        engine = self.engine
-        component = engine.component
+        engine = self.choose()
+        component, blocks = engine.component, self._blocks_of(engine)
         refuse_other_caches(component, module, is_accelerated=True)
-        modules = [block for name in engine.family.stacks for block in getattr(module, name)]
-        blocks = self._blocks if modules == self._modules else [unwrap_compiled(block) for block in modules]
-        hooked = [blocks[index] for index in engine.stack.hooked_blocks] if blocks == self._blocks else []
+        hooked = blocks[: len(engine.stack.hooked_blocks)]
         if blocks != self._blocks or any(forward_of_another(block) is not None for block in hooked):
             raise GalaxyDiTError(
                 f"blocks of {component}, or their forward functions, were replaced after accelerate(), as by another "
@@ -85,6 +65,10 @@ class RootHook(PluginHook):
                 "undo this (cache-dit: `cache_dit.disable_cache(pipe)`), or call remove() on the Acceleration first",
             )
         return engine
+
+    @staticmethod
+    def _blocks_of(engine: Engine) -> list[nn.Module]:
+        return [unwrap_compiled(block) for block in blocks_of(engine.transformer, engine.family)]
 
     def _context(self) -> CacheContext | None:
         try:
@@ -95,7 +79,7 @@ class RootHook(PluginHook):
     def reset_state(self, module: nn.Module) -> nn.Module:
         """End the generation; pipelines call this after a generation without an error."""
         self.contexts.reset()
-        self.engine.end_generation()
+        self.choose().end_generation()
         return module
 
 
@@ -105,7 +89,7 @@ def read_by(transformer: nn.Module, readings: EnergyWindow) -> Iterator[None]:
     takes none of its own.
     """
     hook = hook_of(transformer)
-    session = hook.engine.session if isinstance(hook, RootHook) else None
+    session = hook.choose().session if isinstance(hook, RootHook) else None
     if session is not None:
         session.readings = readings
     try:
@@ -142,3 +126,31 @@ def module_hooks(engine: Engine) -> Iterator[tuple[str, PlacedHook]]:
             yield f"{paths[0]}.{family.parts[part]}", PlacedHook(stack.run_part, part)
     for path in dict.fromkeys([*engine.observer.modules, *(part for part, is_path in parts if is_path)]):
         yield path, PlacedHook(stack.run_module, path)
+
+
+def replaced(pipe: Any, transformers: Mapping[str, nn.Module], hooks: HookSet) -> str:
+    """Error text if a hooked transformer was replaced in the pipeline, else an empty string."""
+    if isinstance(pipe, nn.Module) or not hooks.are_attached:
+        return ""
+    for name, transformer in transformers.items():
+        now = getattr(pipe, name, None)
+        if isinstance(now, nn.Module) and all(module is not transformer for module in now.modules()):
+            return (
+                f"{type(pipe).__name__}.{name} was replaced after accelerate(), so galaxydit is not on it: "
+                "call remove() on the Acceleration, and accelerate(pipe) again"
+            )
+    return ""
+
+
+def missed(pipe: Any, transformers: Mapping[str, nn.Module], hooks: HookSet, timesteps: Any) -> str:
+    """Why the pipeline's last generation did not reach the plugin, else an empty string. The scheduler's `timesteps`
+    show that one ran: they were set anew since the last call of a hooked transformer."""
+    if hooks.are_attached and timesteps is not hooks.timesteps:
+        for name, transformer in transformers.items():
+            reached = getattr(hook_of(transformer), "around", None)
+            if forward_of_another(transformer) is not None and vars(transformer)["forward"] is not reached:
+                return (
+                    f"{name}.forward was replaced after accelerate(), so a generation ran without galaxydit: undo "
+                    f"this (`del {name}.forward`), call remove() on the Acceleration, and accelerate(pipe) again"
+                )
+    return replaced(pipe, transformers, hooks)

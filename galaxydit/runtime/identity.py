@@ -47,6 +47,10 @@ class CallIdentity:
     timesteps_address: int | None
     scheduler: Any | None
 
+    @property
+    def timesteps(self) -> Tensor | None:
+        return getattr(self.scheduler, "timesteps", None)
+
     def changed(self, known: Mapping[str, "KnownValue"]) -> list[str]:
         """Names of the conditions that differ from those `known` of an earlier call."""
         both = self.conditions.keys() & known.keys()
@@ -122,22 +126,20 @@ class KnownValue:
 
     def is_of(self, value: Any) -> bool:
         """Whether this was made from the same object, which did not change since."""
-        known = self._value
-        if isinstance(known, Tensor):
-            is_same = isinstance(value, Tensor) and value is self._object() and self._version is not None
-            return is_same and _version_of(value) == self._version
-        return known is value and not self._parts
+        if not isinstance(self._value, Tensor):
+            return self._value is value and not self._parts
+        is_same = isinstance(value, Tensor) and value is self._object() and self._version is not None
+        return is_same and _version_of(value) == self._version
 
     def is_unchanged(self, value: Any) -> bool:
-        if self._parts or (parts := _parts_of(value)):
-            parts = _parts_of(value)
+        if self.is_of(value):
+            return True
+        parts, known = _parts_of(value), self._value
+        if self._parts or parts:
             same = parts.keys() == self._parts.keys()
             return same and all(known.is_unchanged(parts[name]) for name, known in self._parts.items())
-        known = self._value
         if not isinstance(known, Tensor) or not isinstance(value, Tensor):
-            return known is value or (type(known) is type(value) and _are_equal(known, value))
-        if value is self._object() and self._version is not None and _version_of(value) == self._version:
-            return True
+            return type(known) is type(value) and _are_equal(known, value)
         if _version_of(known) != self._kept_version:
             return False
         same_kind = value.shape == known.shape and value.dtype == known.dtype and value.device == known.device

@@ -4,7 +4,7 @@ Several output tensors are packed: flattened and joined to one tensor.
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,25 +33,19 @@ GIVEN_UP = (
 )
 
 
-class OutputReuse:
-    """Reuse of the transformer's output: a reused step leaves the forward pass as soon as it is decided."""
+class StepReuse:
+    """Stores full steps of one transformer, and predicts and corrects from them.
 
-    runs_forward: ClassVar[bool] = False
-    """Whether reused steps run the forward pass with the blocks skipped; otherwise they leave the forward pass."""
+    Attributes:
+        own: the user's `Reuse`, or None.
+        runs_forward: whether reused steps run embedding and output head around the predicted residual of the blocks;
+            otherwise they leave the forward pass as soon as they are decided, and the output is predicted.
+    """
 
     def __init__(self, transformer: nn.Module, session: Session) -> None:
-        self._transformer = transformer
-        self._session = session
-        self._config = session.config
+        self._transformer, self._session, self._config = transformer, session, session.config
         self.own = session.config.reuse if isinstance(session.config.reuse, Reuse) else None
-
-    def has_history(self, call: Call) -> tuple[bool, ...]:
-        """For each sample, whether its branch has a full step to reuse, the last of all branches decided jointly."""
-        joint = call.scope != call.branch
-        last = {key: steps[-1].step for key, steps in call.state.history.items() if joint or key[0] == call.branch}
-        newest = [max((at for (_, one), at in last.items() if one == sample), default=-1) for sample in call.samples]
-        own = [last.get((call.branch, sample)) for sample in call.samples]
-        return tuple(call.trajectory.is_certain and one == step for one, step in zip(own, newest, strict=True))
+        self.runs_forward = session.config.predicts == "residual"
 
     @beside_the_model
     def predict(self, call: Call) -> Tensor:
@@ -72,13 +66,10 @@ class OutputReuse:
         """Whether predictions follow the slope: it failed at less than `FAILURES` of the last `AMONG` full steps of
         each branch in the scope. The host waits for the errors of the newest full step only where they decide.
         """
-        state, step = call.state, call.info.step
-        for until in (state.history[call.branch, sample][-1].step, step):
+        for until in (0, call.state.history[call.branch, sample][-1].step, call.info.step):
+            self._judge_slopes(call.state, until)
             if self._most_failures(call, sample) < FAILURES:
                 return True
-            self._judge_slopes(state, until)
-        if self._most_failures(call, sample) < FAILURES:
-            return True
         self._session.warn_and_note(GIVEN_UP)
         return False
 
@@ -86,8 +77,8 @@ class OutputReuse:
     def _most_failures(call: Call, sample: int) -> int:
         """Number of failures in one branch of the scope, the largest, if all full steps that are not judged failed."""
         failed = call.state.slope_failures
-        unread = [branch for step, branch, _ in call.state.slope_errors if step < call.info.step]
-        own = (key for key in {*failed, *unread} if key[0] == call.scope and key[2] == sample)
+        unread = [key for step, key, _ in call.state.slope_errors if step < call.info.step]
+        own = (key for key in {*failed, *unread} if (call.is_joint or key[0] == call.branch) and key[1] == sample)
         return max((sum(failed.get(key, ())) + unread.count(key) for key in own), default=0)
 
     @staticmethod
@@ -96,9 +87,9 @@ class OutputReuse:
         due = [one for one in state.slope_errors if one[0] < until]
         state.slope_errors = state.slope_errors[len(due) :]
         read = torch.stack([errors.tensor() for *_, errors in due]).tolist() if due else []
-        for (_, branch, _), (sloped, repeated) in zip(due, read, strict=True):
+        for (_, key, _), (sloped, repeated) in zip(due, read, strict=True):
             failed = sloped > WORSE**2 * repeated
-            state.slope_failures[branch] = (*state.slope_failures.get(branch, ()), failed)[-AMONG:]
+            state.slope_failures[key] = (*state.slope_failures.get(key, ()), failed)[-AMONG:]
 
     def _slope_errors(self, call: Call, history: tuple[CachedStep, ...], rows: Tensor) -> Tensor:
         """Squared errors of predictions of `rows` of order 1 and 0, summed over sampled values, `(2,)`."""
@@ -137,7 +128,7 @@ class OutputReuse:
     def _keep(self, call: Call, outputs: tuple[Tensor, ...]) -> None:
         history, count, config = call.state.history, len(call.samples), self._config
         call.state.shapes[call.branch] = tuple(output.shape for output in outputs)
-        tensor = self._tensor(call, outputs)
+        tensor = call.residual if self.runs_forward else pack([output.detach() for output in outputs])
         if tensor is None:
             self._session.warn_and_note("the block stack did not run as expected, so nothing of it is reused")
             return
@@ -154,7 +145,7 @@ class OutputReuse:
                 call.state.errors[key] = relative_l2(rows, self._predict(call, place), group)
             if self.own is None and call.generation.order == 1 and len(history.get(key, ())) > 1:
                 errors = sum_over(token_group(self._transformer), self._slope_errors(call, history[key], rows))
-                call.state.slope_errors.append((call.info.step, (call.scope, *key), HostCopy(errors)))
+                call.state.slope_errors.append((call.info.step, key, HostCopy(errors)))
             step = CachedStep(call.info.step, call.info.sigma, rows)
             if self.own is not None:
                 measured = self.own.measure(call, rows, history.get(key, ()))
@@ -163,10 +154,6 @@ class OutputReuse:
             call.state.missed.pop(key, None)
         call.state.was_guided = call.is_guided
 
-    def _tensor(self, call: Call, outputs: tuple[Tensor, ...]) -> Tensor | None:
-        """The tensor to keep of a full step; `ResidualReuse` returns None if the stack did not run as expected."""
-        return pack([output.detach() for output in outputs])
-
     @around_the_model
     def correct(self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]) -> tuple[Tensor, ...] | None:
         """A full step's outputs plus their correction, in the same shapes; None if there is nothing to correct."""
@@ -174,16 +161,14 @@ class OutputReuse:
         if not any(weights) or not call.may_correct:
             return None
         call.trajectory.corrected = call.info.step
-        outputs, reused = self._beside_reuse(call, outputs, forward)
-        return self._corrected(call, outputs, reused, weights)
-
-    def _beside_reuse(
-        self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """The computed outputs of a full step, and those that reuse would have given. `ResidualReuse` runs `forward`
-        for the latter and copies the former first, because that run may overwrite them.
-        """
-        return outputs, self.outputs(call)
+        if not self.runs_forward:
+            return self._corrected(call, outputs, self.outputs(call), weights)
+        outputs = tuple(output.clone() for output in outputs)  # a CUDA graph may write its next output there
+        call.is_repeated = True
+        try:
+            return self._corrected(call, outputs, tensors_of(forward()), weights)
+        finally:
+            call.is_repeated = False
 
     @beside_the_model
     def _corrected(
@@ -209,24 +194,3 @@ def _sampled(tensor: Tensor) -> Tensor:
     while math.gcd(stride, tensor.shape[-1]) > 1:
         stride += 1
     return tensor.detach().flatten()[::stride].float()
-
-
-class ResidualReuse(OutputReuse):
-    """Reuse of what the block stack adds to its input: a reused step runs embedding and output head."""
-
-    runs_forward = True
-
-    def _tensor(self, call: Call, outputs: tuple[Tensor, ...]) -> Tensor | None:
-        return call.residual
-
-    @around_the_model
-    def _beside_reuse(
-        self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        outputs = tuple(output.clone() for output in outputs)  # a CUDA graph may write its next output there
-        # Embedding and output head run again, around the predicted residual.
-        call.is_repeated = True
-        try:
-            return outputs, tensors_of(forward())
-        finally:
-            call.is_repeated = False

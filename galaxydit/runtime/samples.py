@@ -56,7 +56,7 @@ class Samples:
 
     def decide(self, call: Call, proxy: Tensor | None = None) -> None:
         """Decide the step for each sample of a call; `proxy` is None for a policy that reads none."""
-        state, generation, is_joint = call.state, call.generation, call.scope != call.branch
+        state, generation, is_joint = call.state, call.generation, call.is_joint
         distances = None
         if proxy is not None:
             previous, state.proxies[call.scope] = state.proxies.get(call.scope), proxy

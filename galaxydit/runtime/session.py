@@ -3,9 +3,10 @@
 import threading
 import time
 import warnings
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import wraps
+from itertools import count
 from typing import Any
 
 import torch
@@ -18,25 +19,32 @@ from galaxydit.outcome import Goal, shortfall
 from galaxydit.policies.policy import Reason
 from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.energy_window import EnergyWindow
-from galaxydit.runtime.generation import MOST_STRAYS, NEW_TRAJECTORY, Generation
+from galaxydit.runtime.generation import NEW_TRAJECTORY, Generation
 from galaxydit.runtime.identity import CallIdentity, KnownValue, UnknownCallError
-from galaxydit.runtime.one_at_a_time import one_at_a_time
 from galaxydit.runtime.source import Differences, Source
-from galaxydit.runtime.step import noise_of, sigmas_of
 from galaxydit.runtime.trajectory import Trajectory
 
 DEFAULT_REPORTS = 16
 MOST_GENERATIONS, MOST_TRAJECTORIES = 4, 16  # whose tensors are kept at the same time
 
 
+def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def locked(self: "Session", *arguments: Any) -> Any:
+        with self.lock:
+            return method(self, *arguments)
+
+    return locked
+
+
 @dataclass(eq=False)
 class Session:
-    """The generations of one acceleration that have not ended, oldest first, and the reports of earlier ones.
+    """The generations of one acceleration, oldest first; of finished ones, the last `keep_reports`.
 
     Attributes:
         notes, warnings: sentences for every report; `warnings` are also raised as Python warnings.
         differences, goal: None without a profile; None if the user passed a `GalaxyDiTConfig`.
-        keep_reports, current: None keeps all; generation of the latest call, None before the first and after `close`.
+        keep_reports, current: None keeps all; generation of the latest call, None before the first.
         on_report: receives the report of each generation when it ends.
         peers: the sessions of all settings on the same transformers, this one included.
         text_seconds, text_joules: text encoding since the last generation began, counted for the next one.
@@ -59,45 +67,45 @@ class Session:
     readings: EnergyWindow | None = field(default=None, init=False)
     lock: Any = field(default_factory=threading.RLock, init=False)
     _warned: set[str] = field(default_factory=set, init=False)
-    _calls: int = field(default=0, init=False)
+    _calls: Iterator[int] = field(default_factory=count, init=False)
 
     def __post_init__(self) -> None:
-        self._reports: deque[Report] = deque(maxlen=self.keep_reports)
         self.peers.append(self)
 
     @property
     def reports(self) -> list[Report]:
         """The reports of the last generations, by their beginning; the generation of the latest call is the last."""
-        live = sorted(self.generations, key=lambda one: one is self.current)
-        return [*self._reports, *(generation.report() for generation in live)]
+        return [generation.report() for generation in sorted(self.generations, key=lambda one: one is self.current)]
 
-    @one_at_a_time
+    @property
+    def live(self) -> list[Generation]:
+        return [generation for generation in self.generations if not generation.finished]
+
+    @_one_at_a_time
     def enter(self, call: CallIdentity, group: Any | None) -> tuple[Generation, Trajectory]:
         """A call's generation and trajectory, new if it continues none; `group` is the process group of the tokens.
         Raises UnknownCallError where the scheduler counts the steps of another thread."""
-        timesteps = getattr(call.scheduler, "timesteps", None)
-        fitting = [generation for generation in self.generations if generation.fits(call)]
-        if not fitting and call.timesteps_address is None and timesteps is not None:
-            everyone = [generation for session in self.peers for generation in session.generations]
-            rivals = (g for g in everyone if g.timesteps is timesteps and g.thread != threading.get_ident())
-            if any(not generation.finished and generation.step < generation.steps - 1 for generation in rivals):
+        fitting = [generation for generation in self.live if generation.fits(call)]
+        if not fitting and call.timesteps_address is None and call.timesteps is not None:
+            others = (generation for session in self.peers for generation in session.live)
+            rivals = (one for one in others if one.timesteps is call.timesteps and one.thread != threading.get_ident())
+            if any(generation.step < generation.steps - 1 for generation in rivals):
                 raise UnknownCallError(
                     "another thread uses the scheduler of this generation, and the timestep does not show whose step "
                     "this is, so it is computed in full; accelerate the pipeline of each thread"
                 )
-        found = ((generation, generation.find(call, group)) for generation in reversed(fitting))
-        generation, trajectory = next((pair for pair in found if pair[1] is not None), (None, None))
-        if trajectory is None:
+        for generation in reversed(fitting):
+            if (trajectory := generation.find(call, group)) is not None:
+                if trajectory.step < call.info.step:
+                    generation.breaks.discard(call.info.step)
+                break
+        else:
             generation = next((one for one in reversed(fitting) if one.holds(call)), None) or self._open(call)
             trajectory, broke_off = generation.begin(call.info.step)
             self.current = generation
             if broke_off:
                 self.warn_and_note(NEW_TRAJECTORY)
-        elif trajectory.step < call.info.step and generation is not None:
-            generation.breaks.discard(call.info.step)
-        assert generation is not None
-        self._calls += 1
-        trajectory.used, self.current = self._calls, generation
+        trajectory.used, self.current = next(self._calls), generation
         if call.info.step > generation.step:
             generation.step = call.info.step
             for one in [one for one in generation.trajectories if -1 < one.step < call.info.step - 1]:
@@ -112,45 +120,28 @@ class Session:
             generation.end(trajectory)
 
     def _open(self, call: CallIdentity) -> Generation:
-        timesteps = getattr(call.scheduler, "timesteps", None)
-        beside = [one for one in self.generations if one.thread == threading.get_ident()]
-        strays = deque((stray for one in beside for stray in one.strays), maxlen=MOST_STRAYS)
+        is_running, thread = self.source.is_running, threading.get_ident()
+        strays = [stray for one in self.live if one.thread == thread for stray in one.strays]
         # A loop that another one interrupted in its first step, where both looked like windows of one generation.
-        goes_on = timesteps is not None and any(
-            one.timesteps is timesteps and one.first < call.info.step for one in self.generations
+        goes_on = call.timesteps is not None and any(
+            one.timesteps is call.timesteps and one.first < call.info.step for one in self.generations
         )
-        owned = [(session, generation) for session in self.peers for generation in session.generations]
-        for session, generation in owned:
-            is_own = generation.thread == threading.get_ident()
-            is_over = generation.finished or (is_own and generation.step == generation.steps - 1)
-            was_left = call.scheduler is not None and generation.scheduler is call.scheduler
-            if self.source.is_running and generation.timesteps is timesteps:
-                was_left = False  # the pipeline's loop is under way, and another one begins
-            if is_over or was_left or (session is self and len(self.generations) >= MOST_GENERATIONS):
-                session._archive(generation)
-        scheduler, steps = call.scheduler, call.info.steps
+        for session in self.peers:
+            for generation in session.live:
+                is_over = generation.thread == thread and generation.step == generation.steps - 1
+                was_left = call.scheduler is not None and generation.scheduler is call.scheduler
+                if is_running and generation.timesteps is call.timesteps:
+                    was_left = False  # the pipeline's loop is under way, and another one begins
+                if is_over or was_left or (session is self and len(self.live) >= MOST_GENERATIONS):
+                    session._finish(generation)
         # The counter is read before the generation's clock starts.
         energy = self.readings or EnergyWindow.begin(call.latent.device, id(self), self.text_joules)
-        generation = Generation(
-            config=self.config,
-            energy=energy,
-            first=call.info.step,
-            steps=steps,
-            scheduler=scheduler,
-            timesteps=timesteps,
-            text_seconds=self.text_seconds,
-            names_branches=call.branch is not None,
-            noise=noise_of(scheduler),
-            is_checked=not self.source.is_running,
-            sigmas=sigmas_of(scheduler, steps),
-            timesteps_address=call.timesteps_address,
-            strays=strays,
-        )
+        generation = Generation(call, self.config, energy, self.text_seconds, is_checked=not is_running, strays=strays)
         self.text_seconds = self.text_joules = 0.0
         self.generations.append(generation)
         self.current = generation
         compare = self.differences or (lambda *_: ([], []))
-        notes, warned = compare(steps, generation.sigmas, self.source, tuple(call.latent.shape[1:]))
+        notes, warned = compare(generation.steps, generation.sigmas, self.source, tuple(call.latent.shape[1:]))
         if self.goal is not None:  # a PSNR was verified under the conditions of the profile alone
             generation.goal = replace(self.goal, verified=None) if notes or warned else self.goal
         for text in (*self.notes, *notes):
@@ -161,37 +152,37 @@ class Session:
             self.warn_and_note(NEW_TRAJECTORY)
         return generation
 
-    def _archive(self, generation: Generation) -> None:
-        self._finish(generation)
-        self._reports.append(generation.report())
-        self.generations.remove(generation)
-        self.current = None if self.current is generation else self.current
-
     def _finish(self, generation: Generation) -> None:
-        if generation.finished:
-            return
         if text := shortfall(report := generation.report()):
             warnings.warn(f"galaxydit: {text}", FullComputeWarning, stacklevel=2)
         generation.release()
         if self.on_report is not None:
             self.on_report(report)
+        self._forget()
+
+    def _forget(self) -> None:
+        finished = [generation for generation in self.generations if generation.finished]
+        if self.keep_reports is not None:
+            for generation in finished[: max(0, len(finished) - self.keep_reports)]:
+                self.generations.remove(generation)
 
     def is_under_way(self, thread: int | None = None) -> bool:
         """Whether a generation, of one thread if given, has not ended, and the scheduler has begun no other."""
         own = [one for one in self.generations if thread in (None, one.thread)]
         return any(one.is_under_way(self.source.pipe, self.source.scheduler) for one in own)
 
-    @one_at_a_time
-    def adopt(self, reports: list[Report]) -> None:
-        """Add the reports of another session, which has ended."""
-        for generation in [one for one in self.generations if one.finished]:
-            self._archive(generation)
-        self._reports.extend(reports)
+    @_one_at_a_time
+    def adopt(self, other: "Session") -> None:
+        """Take over the generations of another session, which has ended."""
+        if self.current is not None and self.current.finished:
+            self.current = None
+        self.generations += sorted(other.generations, key=lambda one: one is other.current)
+        self._forget()
 
-    @one_at_a_time
+    @_one_at_a_time
     def close(self) -> None:
-        for generation in sorted(self.generations, key=lambda one: one is self.current):
-            self._archive(generation)
+        for generation in sorted(self.live, key=lambda one: one is self.current):
+            self._finish(generation)
 
     def warn_and_note(self, text: str, category: type[Warning] = FullComputeWarning) -> None:
         """Add a note to the current report, and raise it as a Python warning once in a session."""
@@ -207,33 +198,35 @@ class Session:
 
     def _latest(self, default: Generation | None) -> Generation | None:
         own = [generation for generation in self.generations if generation.thread == threading.get_ident()]
-        return self.current if self.current in own else next(iter(own[::-1]), default)
+        live = (generation for generation in reversed(own) if not generation.finished)
+        return self.current if self.current in own else next(live, default)
 
-    @one_at_a_time
+    @_one_at_a_time
     def end(self) -> None:
         """End the latest generation of this thread when its pipeline ends: drop its tensors, but keep its report. The
         accelerated pipeline does not end in mid-loop, so another one that shares its transformer did."""
         latest = self._latest(self.current)
-        if latest is not None and (latest.step == latest.steps - 1 or not self.source.may_be_running):
-            energy = latest.energy
-            is_own = energy.owner == id(self) and token_group(self.source.transformer) is None
-            if is_own and latest.decoded_at is not None and not latest.finished:
-                energy.end_decoding()
+        if latest is None or latest.finished:
+            return
+        if latest.step == latest.steps - 1 or not self.source.may_be_running:
+            is_own = latest.energy.owner == id(self) and token_group(self.source.transformer) is None
+            if is_own and latest.decoded_at is not None:
+                latest.energy.end_decoding()
             self._finish(latest)
 
-    @one_at_a_time
+    @_one_at_a_time
     def leave(self, generation: Generation, records: list[CallRecord], device: torch.device) -> None:
         """Record a call, one record a sample; the last step waits for the device, so that its time covers all work."""
         generation.calls += records
         generation.bytes_held = max(generation.bytes_held, generation.holds_now())
-        if records[-1].step == generation.steps - 1:
+        is_last = records[-1].step == generation.steps - 1
+        if is_last:
             synchronize(device)
-        energy = generation.energy
-        generation.denoise_ended = time.perf_counter() - energy.paused
-        if records[-1].step == generation.steps - 1 and energy.owner == id(self):
-            energy.end_denoising(token_group(self.source.transformer))
+        generation.denoise_ended = time.perf_counter() - generation.energy.paused
+        if is_last and generation.energy.owner == id(self):
+            generation.energy.end_denoising(token_group(self.source.transformer))
 
-    @one_at_a_time
+    @_one_at_a_time
     def leave_unknown(self, component: str, blocks: int, latent: torch.Tensor | None) -> None:
         """Record a call that was not understood in this thread's latest generation; `latent` if its step is unknown."""
         generation = self._latest(None)

@@ -13,7 +13,7 @@ from galaxydit.proxies import PROXIES, Place, Proxy
 from galaxydit.runtime.call import Call, LeaveForward
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.recognition import blocks_of
-from galaxydit.runtime.reuse import OutputReuse
+from galaxydit.runtime.reuse import StepReuse
 from galaxydit.runtime.samples import Samples
 from galaxydit.runtime.session import Session
 from galaxydit.torch_compile import around_the_model, beside_the_model
@@ -38,7 +38,7 @@ class Stack:
         family: Family,
         session: Session,
         observer: Observer,
-        reuse: OutputReuse,
+        reuse: StepReuse,
         samples: Samples,
     ) -> None:
         self._family, self._session, self._observer = family, session, observer

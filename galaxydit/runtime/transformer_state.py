@@ -34,8 +34,8 @@ class TransformerState:
     errors: dict[tuple[str, int], Tensor] = field(default_factory=dict)
     conditions: dict[str, dict[str, KnownValue]] = field(default_factory=dict)
     was_guided: bool | None = None
-    slope_errors: list[tuple[int, tuple[str, str, int], HostCopy]] = field(default_factory=list)
-    slope_failures: dict[tuple[str, str, int], tuple[bool, ...]] = field(default_factory=dict)
+    slope_errors: list[tuple[int, tuple[str, int], HostCopy]] = field(default_factory=list)
+    slope_failures: dict[tuple[str, int], tuple[bool, ...]] = field(default_factory=dict)
 
     def keep_only(self, branches: set[str]) -> None:
         """Drop other branches, whose full steps are too old, and the decisions of the step before."""
@@ -55,6 +55,12 @@ class TransformerState:
         """Whether all of these branches have a full step to reuse, and the last one is the same step for each."""
         last = {steps[-1].step for (name, index), steps in self.history.items() if name in branches and index == sample}
         return len(last) == 1 and all((name, sample) in self.history for name in branches)
+
+    def has_newest(self, branch: str, sample: int, *, joint: bool) -> bool:
+        """Whether a branch has a full step to reuse, and with `joint` no other branch has a later one."""
+        own = self.history.get((branch, sample))
+        others = (steps for (_, index), steps in self.history.items() if index == sample)
+        return own is not None and not (joint and any(steps[-1].step > own[-1].step for steps in others))
 
     def release(self, branch: str, scope: str) -> None:
         """Drop a branch's tensors after its call of the last step, because the decoder needs the memory."""

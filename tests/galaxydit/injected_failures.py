@@ -1,6 +1,6 @@
 """Failures that are injected into the plugin, to see whether its guard keeps them from harming a video.
 
-The guard gives up the slope where it predicts full steps badly (`OutputReuse.follows_slope`). The plugin attaches an
+The guard gives up the slope where it predicts full steps badly (`StepReuse.follows_slope`). The plugin attaches an
 `Engine` to each transformer, which computes or predicts the transformer's calls; two failures are mixins for `Engine`.
 """
 
@@ -20,7 +20,6 @@ from galaxydit.acceleration import Acceleration
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.outputs import build_output, tensors_of
-from galaxydit.runtime.reuse import OutputReuse
 
 NOISE = 0.03  # of the root mean square of each output; guidance of 5 makes it 0.2 of the guided output
 SEED = 0
@@ -30,10 +29,9 @@ TAYLORSEER_STEPS = (0, 1, *range(2, 50, 3))  # of 50, arXiv 2609.36433
 class UnguardedEngine(Engine):
     """An `Engine` whose predictions follow the slope also where it fails."""
 
-    def _make_reuse(self) -> OutputReuse:
-        reuse = super()._make_reuse()
-        reuse.follows_slope = lambda *_: True
-        return reuse
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.reuse.follows_slope = lambda *_: True
 
 
 class WrongSigmas:

@@ -16,7 +16,7 @@ from galaxydit.acceleration import Acceleration
 from galaxydit.report import Report
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.engine import Engine
-from galaxydit.runtime.reuse import GIVEN_UP, OutputReuse
+from galaxydit.runtime.reuse import GIVEN_UP, StepReuse
 from tests.galaxydit.injected_failures import FAILURES, Failure, UnguardedEngine
 from tests.galaxydit.test_acceleration import run
 
@@ -111,14 +111,14 @@ def test_each_sample_of_a_batch_gives_up_its_own_slope(
     tiny_wan_pipeline: WanPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged: dict[int, bool] = {}
-    original = OutputReuse.follows_slope
+    original = StepReuse.follows_slope
 
-    def failing(self: OutputReuse, call: Call, sample: int) -> bool:
-        call.state.slope_failures[call.scope, call.branch, 1] = (True,) * 8
+    def failing(self: StepReuse, call: Call, sample: int) -> bool:
+        call.state.slope_failures[call.branch, 1] = (True,) * 8
         judged[sample] = original(self, call, sample)
         return judged[sample]
 
-    monkeypatch.setattr(OutputReuse, "follows_slope", failing)
+    monkeypatch.setattr(StepReuse, "follows_slope", failing)
     noise = torch.randn(2, 16, 2, 4, 4, generator=torch.Generator().manual_seed(1))
     with pytest.warns(galaxydit.FullComputeWarning, match="of order 1 erred"):
         generate(tiny_wan_pipeline, Engine, GalaxyDiTConfig(Threshold(0.1)), prompt=["a ball", "a cube"], latents=noise)

@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig
 from galaxydit.runtime.generation import Generation
-from galaxydit.runtime.reuse import OutputReuse
+from galaxydit.runtime.reuse import StepReuse
 from galaxydit.runtime.session import Session
 
 
@@ -35,7 +35,7 @@ def place(module, device):
 
 Session.corrects = lambda self, generation: True  # no scheduler here, as fake sigmas have no values
 Generation.find = lambda self, call, group: self.trajectories[0] if self.trajectories else None
-OutputReuse.follows_slope = lambda *arguments: True  # fake outputs have no values
+StepReuse.follows_slope = lambda *arguments: True  # fake outputs have no values
 with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
     with torch.device("cpu"):
         transformer = WanTransformer3DModel(

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import galaxydit
 from galaxydit.device_queue import HostCopy
-from galaxydit.runtime.reuse import OutputReuse
+from galaxydit.runtime.reuse import StepReuse
 from tests.galaxydit.test_acceleration import run
 
 STEPS = 50
@@ -24,7 +24,7 @@ class Reads(TorchDispatchMode):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
-        self.count, tolist, judge = 0, Tensor.tolist, OutputReuse._judge_slopes
+        self.count, tolist, judge = 0, Tensor.tolist, StepReuse._judge_slopes
 
         def read(tensor: Tensor) -> list[Any]:
             self.count += 1
@@ -36,7 +36,7 @@ class Reads(TorchDispatchMode):
             self.count = before
 
         monkeypatch.setattr(Tensor, "tolist", read)
-        monkeypatch.setattr(OutputReuse, "_judge_slopes", staticmethod(judge_uncounted))
+        monkeypatch.setattr(StepReuse, "_judge_slopes", staticmethod(judge_uncounted))
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += function.name().removeprefix("aten::").split(".")[0] in READS
