@@ -72,7 +72,8 @@ def identify(
     latent, timestep = inputs.get("hidden_states"), inputs.get("timestep")
     if not isinstance(latent, Tensor):
         raise UnknownCallError("the transformer was called without hidden_states, so it is computed in full")
-    if _records_gradients(transformer, inputs):
+    tensors = [value for value in inputs.values() if isinstance(value, Tensor)]
+    if torch.is_grad_enabled() and any(one.requires_grad for one in (*tensors, *transformer.parameters())):
         raise UnknownCallError(
             "gradients are recorded through this call, and a prediction has none, so it is computed in full; call "
             "inside torch.no_grad() to reuse steps"
@@ -85,8 +86,7 @@ def identify(
             "step_index=..., num_inference_steps=..., sigma=..., timestep=...)",
             latent,
         )
-    moving = {*ALWAYS_MOVING, *family.moving}
-    conditions = {name: value for name, value in inputs.items() if name not in moving}
+    conditions = {name: value for name, value in inputs.items() if name not in {*ALWAYS_MOVING, *family.moving}}
     return CallIdentity(
         component=component,
         branch=context.name if context else None,
@@ -99,14 +99,6 @@ def identify(
         timesteps_address=timesteps_address(timestep, context.timestep if context else None),
         scheduler=scheduler,
     )
-
-
-def _records_gradients(transformer: nn.Module, inputs: Mapping[str, Any]) -> bool:
-    """Whether the output of a call with these inputs is part of a graph for backward."""
-    if not torch.is_grad_enabled():
-        return False
-    tensors = (value for value in inputs.values() if isinstance(value, Tensor))
-    return any(tensor.requires_grad for tensor in (*tensors, *transformer.parameters()))
 
 
 class KnownValue:

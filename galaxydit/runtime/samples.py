@@ -61,7 +61,11 @@ class Samples:
         if proxy is not None:
             previous, state.proxies[call.scope] = state.proxies.get(call.scope), proxy
             distances = self._distances(call, proxy, previous)
-        branches = self._expected_branches(call) if is_joint else {call.branch}
+        branches = {call.branch}
+        if is_joint and call.is_guided is not False:
+            branches = call.trajectory.expected_branches(call.component)
+        elif is_joint:  # the pipeline says that it guides no more
+            branches = call.trajectory.branches(call.component, 1)
         comes_back = is_joint and call.is_guided is True and state.was_guided is False  # a branch without a full step
         due = {key: error for key, error in state.errors.items() if is_joint or key[0] == call.branch}
         call.distances, errors = _read(distances, due)
@@ -90,13 +94,6 @@ class Samples:
         for key in errors:
             del state.errors[key]
         confirm_continuity(self._session, call)
-
-    @staticmethod
-    def _expected_branches(call: Call) -> set[str]:
-        """Those of the last steps, unless the pipeline says that it guides no more."""
-        if call.is_guided is not False:
-            return call.trajectory.expected_branches(call.component)
-        return {branch for component, branch in call.trajectory.seen[-1] if component == call.component}
 
     def _distances(self, call: Call, current: Tensor, previous: Tensor | None) -> Tensor | None:
         """For each sample, the largest distance of the proxy among its (conditional) rows, on the device; where one
@@ -160,6 +157,7 @@ def _part_of(call: Call, places: list[int]) -> Call:
         decisions=tuple(call.decisions[place] for place in places),
         distances=tuple(call.distances[place] for place in places) if call.distances else (),
         first_output=None if call.reused[places[0]] else take_rows(call.first_output, rows, count),
+        block_input=None,
         residual=None,
         parts=[],
     )

@@ -74,9 +74,11 @@ class Trajectory:
         """Whether `call` may be another branch of the current step: the same latent, not yet called."""
         if call.info.step != self.step or (call.component, call.branch) in self.seen[-1] or self.latent is None:
             return False
-        rows = min(len(self.latent.tensor), len(call.latent))  # calls of several branches have more rows
-        known = self.latent if len(self.latent.tensor) == len(call.latent) else KnownValue(self.latent.tensor[:rows])
-        return not call.shares_latent or known.is_unchanged(call.latent if known is self.latent else call.latent[:rows])
+        known, given = self.latent, call.latent
+        if len(known.tensor) != len(given):  # calls of several branches have more rows
+            rows = min(len(known.tensor), len(given))
+            known, given = KnownValue(known.tensor[:rows]), given[:rows]
+        return not call.shares_latent or known.is_unchanged(given)
 
     def precedes(self, call: CallIdentity) -> bool:
         """Whether `call` may be the first of the next step, by all but the values of its latent."""
@@ -157,8 +159,7 @@ class Trajectory:
             self.resized += 1
         if info.step != self.step:
             for name, state in self.states.items():
-                called = {branch for component, branch in (self.seen[-1] if self.seen else ()) if component == name}
-                state.keep_only(self.branches(name) if called else set())
+                state.keep_only(self.branches(name) if self.branches(name, 1) else set())
             if other_rows or call.guidance_scale != self.guidance_scale:
                 self.steady_since = info.step
             elif self.has_other_branches:
@@ -175,6 +176,7 @@ class Trajectory:
         return state
 
     def branches(self, component: str, steps: int = RECENT) -> set[str]:
+        """The branches of a component's calls in the last steps."""
         return {branch for step in list(self.seen)[-steps:] for name, branch in step if name == component}
 
     def expected_branches(self, component: str) -> set[str]:
@@ -190,12 +192,11 @@ class Trajectory:
         """The call's branch; if unnamed, that of equal arguments in the step before, else "call 0" etc. by order."""
         if call.branch is not None:
             return call.branch
-        called = self.seen[-1] if self.seen and call.info.step == self.step else set()
-        taken = {branch for component, branch in called if component == call.component}
+        taken = self.branches(call.component, 1) if call.info.step == self.step else set()
         name = f"call {len(taken)}"
-        state = self.states.get(call.component, TransformerState())
-        free = [known for known in dict.fromkeys((name, *state.conditions)) if known not in taken]
-        same = (known for known in free if known in state.conditions and not call.changed(state.conditions[known]))
+        conditions = self.states.get(call.component, TransformerState()).conditions
+        free = [known for known in dict.fromkeys((name, *conditions)) if known not in taken]
+        same = (known for known in free if known in conditions and not call.changed(conditions[known]))
         return next(same, next(iter(free), name))
 
     def release(self) -> None:
