@@ -84,7 +84,7 @@ class Engine:
 
     @beside_the_model
     def _locate(self, context: CacheContext | None, inputs: dict[str, Any]) -> Call | None:
-        """The call with its step and samples; None, with a note in the report, where it cannot be accelerated."""
+        """The call with its step and samples, decided if that needs no proxy; None, with a note, if it stays unknown."""
         try:
             identity = self._identify(context, inputs)
             generation, trajectory = self.session.enter(identity, token_group(self.transformer))
@@ -116,26 +116,19 @@ class Engine:
             self.samples.divide(call, inputs)
         is_newest = (state.has_newest(branch, sample, joint=call.is_joint) for sample in call.samples)
         call.has_history = tuple(trajectory.is_certain and newest for newest in is_newest)
+        if not call.decisions and self.stack.policy_proxy is None:
+            self.samples.decide(call)
         return call
 
     @beside_the_model
     def _agree(self, call: Call | None) -> None:
         """Make the decision before the forward pass the same on all ranks that share the weights."""
         corrects = call is not None and not call.is_bypassed and any(correction_weights(self.session, call))
-        if call is not None:
-            self.consider(call)
         agree_before(self.transformer, call, corrects)
-
-    @beside_the_model
-    def consider(self, call: Call) -> None:
-        """Decide a call before its forward pass if the policy reads no proxy."""
-        if not call.decisions and self.stack.policy_proxy is None:
-            self.samples.decide(call)
 
     @around_the_model
     def _compute(self, call: Call, forward: Callable[[], Any]) -> Any | None:
         """The output, corrected at full steps; None if the forward pass did not end, because samples are reused."""
-        self.consider(call)
         self.stack.read(Place.LATENT, call.latent, call.info.sigma)
         if call.is_mixed or (call.is_reused and not self.reuse.runs_forward):
             return None

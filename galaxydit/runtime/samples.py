@@ -71,9 +71,8 @@ class Samples:
         call.distances, errors = _read(distances, due)
         decisions = []
         for sample, distance in zip(call.samples, call.distances or (None,) * len(call.samples), strict=True):
-            key, own = (call.scope, sample), state.history.get((call.branch, sample))
-            if key not in state.controllers:
-                state.controllers[key] = Controller(self._config.policy, self._config.limits)
+            own = state.history.get((call.branch, sample))
+            new = Controller(self._config.policy, self._config.limits)
             observation = Observation(
                 step=call.info.step,
                 steps=call.info.steps,
@@ -86,7 +85,7 @@ class Samples:
                 guidance_scale=call.trajectory.guidance_scale,
                 measured=own[-1].measured if own else {},
             )
-            decisions.append(state.controllers[key].decide(observation))
+            decisions.append(state.controllers.setdefault((call.scope, sample), new).decide(observation))
         agreed = tuple(decisions)
         if proxy is not None:
             agreed = agree(self._transformer, agreed, call.has_history)
