@@ -84,7 +84,7 @@ class Engine:
 
     @beside_the_model
     def _locate(self, context: CacheContext | None, inputs: dict[str, Any]) -> Call | None:
-        """The call with its step and samples, decided if that needs no proxy; None, with a note, if it stays unknown."""
+        """The call with its step and samples, decided if that needs no proxy; None, with a note, if it is unknown."""
         try:
             identity = self._identify(context, inputs)
             generation, trajectory = self.session.enter(identity, token_group(self.transformer))

@@ -11,6 +11,7 @@ processes may be killed.
 
 import hashlib
 import json
+import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
