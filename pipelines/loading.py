@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,6 +18,7 @@ from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.memory import is_out_of_memory
 from galaxydit.pipelines.model_names import INDEX, check_model, local_folder
 from galaxydit.pipelines.published_models import checkpoint_of, recommended_settings
+from galaxydit.pipelines.runs.unit import flatten
 from galaxydit.pipelines.settings import Offload
 from galaxydit.runtime.recognition import transformers_of
 
@@ -157,26 +157,14 @@ def _place(pipe: DiffusionPipeline, device: torch.device, offload: Offload) -> N
 def _refuse_hub_kernels(folder: Path) -> None:
     """Raise GalaxyDiTError for an attention kernel of the hub, whose code transformers would fetch and run."""
     for path in sorted(folder.glob("*/config.json")):
-        for name, value in _texts(json.loads(path.read_text(encoding="utf-8"))):
-            if "attn_implementation" in name and "/" in value:
+        for name, value in flatten(json.loads(path.read_text(encoding="utf-8"))):
+            if "attn_implementation" in name and isinstance(value, str) and "/" in value:
                 raise refusal(
-                    f"{path.parent.name}.{name.strip('.')}",
+                    f"{path.parent.name}.{name}",
                     value,
                     "an implementation that transformers brings, such as sdpa",
                     f"remove it from {path}; whoever trusts a kernel calls set_attn_implementation once it is loaded",
                 )
-
-
-def _texts(data: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """The texts in a JSON value, each after its keys, such as ".text_config.model_type"."""
-    if isinstance(data, dict):
-        for key, value in data.items():
-            yield from _texts(value, f"{name}.{key}")
-    elif isinstance(data, list):
-        for value in data:
-            yield from _texts(value, name)
-    elif isinstance(data, str):
-        yield name, data
 
 
 def _download_index(name: str, revision: str | None) -> Path:

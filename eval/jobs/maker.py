@@ -28,7 +28,7 @@ from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.inputs import verify_files
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.published_models import recommended_settings
-from galaxydit.pipelines.runs import Maker, Output, PermanentError, Rank, Record, Store, Unit
+from galaxydit.pipelines.runs import Maker, Output, Rank, Record, Store, Unit
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import (
     WARM_UP_STEPS,
@@ -163,11 +163,11 @@ class VideoMaker(Maker):
         return generate_with(self.pipe, prompt, settings, seed, attach, parts)
 
     def _baseline_of(self, unit: Unit) -> PlainVideo:
-        """The unit's baseline: from memory, decoded, or generated again. Raises PermanentError if it failed."""
+        """The unit's baseline: from memory, decoded, or generated again. Raises GalaxyDiTError if it failed."""
         baseline = self.job.unit_of(unit)
         record = self.store.read_sound(baseline.id)
         if record is not None and not record.is_done:
-            raise PermanentError(f"{baseline.id} failed, so there is nothing to compare with")
+            raise GalaxyDiTError(f"{baseline.id} failed, so there is nothing to compare with")
         if self._baseline is None or self._baseline[0] != baseline.id:
             restored = None if record is None else self._restore(record)
             self._baseline = (baseline.id, restored or self._generate_again(baseline, record))

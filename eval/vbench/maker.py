@@ -19,7 +19,7 @@ from galaxydit.eval.published.vbench import DINO
 from galaxydit.eval.vbench.environment import Environment
 from galaxydit.eval.vbench.results import read_scores
 from galaxydit.files import write_json
-from galaxydit.pipelines.runs import Output, PermanentError, Rank, Store, Unit
+from galaxydit.pipelines.runs import Output, Rank, Store, Unit
 from galaxydit.pipelines.runs.run import Maker
 
 DRIVER = Path(__file__).parent / "inside" / "driver.py"
@@ -101,9 +101,9 @@ class ShareMaker(Maker):
             code = driver.wait()
             raise ChildProcessError(f"the benchmark died with exit code {code}; its last words: {self._last_words()}")
         if (error := folder / "scores_error.txt").is_file():
-            raise PermanentError(_last_lines(error.read_text(encoding="utf-8")))
+            raise GalaxyDiTError(_last_lines(error.read_text(encoding="utf-8")))
         if not (folder / WRITTEN).is_file():
-            raise PermanentError(f"the benchmark wrote no results file; its last words: {self._last_words()}")
+            raise GalaxyDiTError(f"the benchmark wrote no results file; its last words: {self._last_words()}")
 
     @property
     def _log(self) -> Path:

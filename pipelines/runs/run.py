@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.runs.store import Store
-from galaxydit.pipelines.runs.unit import Output, PermanentError, Record, Unit, encode
+from galaxydit.pipelines.runs.unit import Output, Record, Unit, encode
 
 ATTEMPTS = 3
 
@@ -34,7 +34,7 @@ class Maker:
         """Load what all units need, once in each process. An exception stops the run: every worker would meet it."""
 
     def make(self, unit: Unit) -> Output:
-        """Result and files of one unit, in up to three attempts, but one after a PermanentError or GalaxyDiTError."""
+        """Result and files of one unit, in up to three attempts, but one after a GalaxyDiTError."""
         raise NotImplementedError
 
 
@@ -163,10 +163,9 @@ def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
             if (full := full_disk_error(error)) is not None:
                 raise OSError(full.errno, full.strerror, full.filename) from error
             seconds, trace = time.perf_counter() - start, traceback.format_exc()
-            is_final = isinstance(error, PermanentError | GalaxyDiTError)
-            message = str(error) if is_final else None
+            message = str(error) if isinstance(error, GalaxyDiTError) else None
             record = new_record(unit, None, trace, message, attempts=attempts, seconds=seconds)
-            if is_final:
+            if message is not None:
                 break
         else:
             return new_record(unit, made.result, attempts=attempts, seconds=time.perf_counter() - start), made.files

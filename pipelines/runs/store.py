@@ -23,7 +23,7 @@ from typing import Any
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.files import naming_errors
 from galaxydit.pipelines.runs.folder import Folder
-from galaxydit.pipelines.runs.unit import FORMAT, Record, StoredFile, Unit, attempt_and_file, decode, encode
+from galaxydit.pipelines.runs.unit import FORMAT, Record, StoredFile, Unit, attempt_and_file, decode, encode, flatten
 
 HEADER, UNITS, FILES = "run.json", "units", "files"
 PARTIAL = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.json")
@@ -222,28 +222,16 @@ class Store(Folder):
 
 
 def _name_of(record: Record, name: str) -> str:
-    """The path of a record's file that no other attempt or unit has."""
+    """The readable path of a record's file, if no other attempt or unit has it."""
     return f"{FILES}/{attempt_and_file(record.unit, record.data)[1]}.{name.removeprefix('video.')}"
 
 
 def differences(old: Any, new: Any) -> list[str]:
     """Where two values of plain data differ, such as "settings.steps: 50 -> 30", in at most 13 lines."""
-    before, after = dict(_flatten(old)), dict(_flatten(new))
+    before, after = dict(flatten(old)), dict(flatten(new))
     names = [name for name in before | after if before.get(name, ...) != after.get(name, ...)]
     lines = [f"{name}: {_shown(before, name)} -> {_shown(after, name)}" for name in names[:SHOWN_DIFFERENCES]]
     return [*lines, f"and {len(names) - SHOWN_DIFFERENCES} more"] if len(names) > SHOWN_DIFFERENCES else lines
-
-
-def _flatten(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(data, Mapping):
-        for key, value in data.items():
-            yield from _flatten(value, f"{path}.{key}" if path else str(key))
-    elif isinstance(data, list | tuple):
-        for index, value in enumerate(data):
-            name = value.get("name", index) if isinstance(value, Mapping) else index
-            yield from _flatten(value, f"{path}[{name}]")
-    else:
-        yield path, data
 
 
 def _shown(values: Mapping[str, Any], name: str) -> str:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -12,7 +12,7 @@ from functools import cached_property
 from textwrap import shorten
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from galaxydit.errors import GalaxyDiTError
 
@@ -41,10 +41,6 @@ class Output:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
-class PermanentError(Exception):
-    """Raised by a maker for a unit that would fail at any other attempt, too."""
-
-
 def _check_time(text: str) -> str:
     """The text, an ISO 8601 time that converts to a Unix timestamp, else ValueError."""
     try:
@@ -58,7 +54,7 @@ def _check_time(text: str) -> str:
 class StoredFile:
     """A file of a record: path below the store's root, size, and SHA-256."""
 
-    path: Annotated[str, Field(pattern=r"^files/[^/\\]+$")]
+    path: str
     bytes: int
     sha256: str
 
@@ -75,7 +71,7 @@ class Record:
     worker: str  # host and process id, such as "node7:4711"
     finished_at: Annotated[str, AfterValidator(_check_time)]  # UTC
     traceback: str | None = None  # of the last attempt of a failed unit
-    message: str | None = None  # of the PermanentError or GalaxyDiTError
+    message: str | None = None  # of a GalaxyDiTError
     result: Any = None
     files: Mapping[str, StoredFile] = field(default_factory=dict)  # by the maker's names
     format: Literal[2] = FORMAT
@@ -146,3 +142,16 @@ def _words_of(prompt: str) -> str:
 def hash_of(data: Any) -> str:
     """SHA-256 of plain data, in hexadecimal. Raises ValueError for infinities and nan."""
     return hashlib.sha256(json.dumps(data, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def flatten(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of plain data, each after its path, such as "settings.steps" or "prompts[0]"."""
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            yield from flatten(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(data, list | tuple):
+        for index, value in enumerate(data):
+            name = value.get("name", index) if isinstance(value, Mapping) else index
+            yield from flatten(value, f"{path}[{name}]")
+    else:
+        yield path, data

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from galaxydit.pipelines.runs import Maker, Output, PermanentError, Rank, Unit, hash_of
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.pipelines.runs import Maker, Output, Rank, Unit, hash_of
 
 
 def is_alive(process: psutil.Process) -> bool:
@@ -80,7 +81,7 @@ class NoiseMaker(Maker):
             case "raise":
                 raise RuntimeError(f"seed {seed} is hard")
             case "permanent":
-                raise PermanentError("no use")
+                raise GalaxyDiTError("no use")
             case "full disk":
                 try:
                     raise OSError(28, "No space left on device")
