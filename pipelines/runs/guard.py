@@ -15,11 +15,14 @@ GRACE = 2.0  # seconds for the processes to end by themselves
 
 def main() -> None:
     """Wait until standard input ends and `GRACE` seconds more, then kill Ray's processes that log to the session."""
+    session = sys.argv[1]
     sys.stdin.read()
     time.sleep(GRACE)
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if process.name().startswith("ray::") and any(sys.argv[1] in file.path for file in process.open_files()):
+            # The command line of a driver, which logs to the session, too, has neither.
+            is_rays = any(part.startswith("ray::") or session in part for part in process.cmdline())
+            if is_rays and any(session in file.path for file in process.open_files()):
                 process.kill()
 
 
