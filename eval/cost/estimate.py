@@ -1,7 +1,6 @@
 """Predicted cost of videos of a published model on a GPU, without weights and without a GPU."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,7 +8,7 @@ from galaxydit.errors import check_choice, check_count, check_number, refusal
 from galaxydit.eval.cost.architecture import BYTES, Architecture, architecture_of, repository_name
 from galaxydit.eval.cost.hardware import gpu_of, kernel_of
 from galaxydit.eval.cost.operations import MASKED
-from galaxydit.eval.cost.predict import Platform, Prediction, Split, Workload, fitted, predict, splits
+from galaxydit.eval.cost.predict import Platform, Workload, fitted, predict, splits
 from galaxydit.pipelines.published_models import CHECKPOINTS
 from galaxydit.request import Request
 
@@ -124,20 +123,21 @@ def estimate(
         expected = f"at most {largest:g}, because at least 2 of {work.steps} steps are computed"
         raise refusal("speedup", speedup, expected, "pass for example 2")
     constants, _ = fitted()
-    platform = Platform(device, kernel_of(attention, device, masked=shape.family in MASKED), compiled)
-    candidates = _splits(shape, gpus, ring)
-    split = min(candidates, key=lambda split: predict(work, platform, constants, split).seconds)
-
-    def cost(fraction: float) -> Cost:
-        return _cost(work, platform, split, fraction, reuse, videos, price)
-
-    plain = cost(1.0)
-    accelerated = None if speedup is None else cost(1 / speedup)
+    kernel = kernel_of(attention, device, masked=shape.family in MASKED)
+    degrees = splits(shape, gpus)
+    if ring is not None and ring not in [each for _, each in degrees]:
+        allowed = ", ".join(str(each) for _, each in degrees)
+        expected = f"one of {allowed} at {gpus} GPUs, because the Ulysses degree has to divide {shape.heads} heads"
+        raise refusal("ring", ring, expected, "choose one of these")
+    platforms = [Platform(device, kernel, compiled, *each) for each in degrees if ring in (None, each[1])]
+    platform = min(platforms, key=lambda each: predict(work, each, constants).seconds)
+    plain = _cost(work, platform, 1.0, reuse, videos, price)
+    accelerated = None if speedup is None else _cost(work, platform, 1 / speedup, reuse, videos, price)
     peak = (accelerated or plain).peak_memory_bytes.value
     shown = (work.height, work.width, work.frames, work.steps)
     return Estimate(
-        model, device.name, gpus, platform.kernel, compiled, split.name, *shown, videos, speedup, plain, accelerated,
-        peak < device.memory, _sources(shape, platform, gpus),
+        model, device.name, gpus, kernel, compiled, platform.split, *shown, videos, speedup, plain, accelerated,
+        peak < device.memory, _sources(shape, platform),
     )  # fmt: skip
 
 
@@ -162,24 +162,9 @@ def _workload(model: str, shape: Architecture, size: str | None, frames: int | N
     return Workload(shape, int(numbers[2]), int(numbers[1]), frames, steps)
 
 
-def _splits(shape: Architecture, gpus: int, ring: int | None) -> Sequence[Split]:
-    possible = splits(shape, gpus)
-    if ring is None:
-        return possible
-    check_count("ring", ring, 1)
-    chosen = [split for split in possible if split.ring == ring]
-    if not chosen:
-        allowed = ", ".join(str(split.ring) for split in possible)
-        expected = f"one of {allowed} at {gpus} GPUs, because the Ulysses degree has to divide {shape.heads} heads"
-        raise refusal("ring", ring, expected, "choose one of these")
-    return chosen
-
-
-def _cost(
-    work: Workload, platform: Platform, split: Split, fraction: float, reuse: str, videos: int, price: float | None
-) -> Cost:
+def _cost(work: Workload, platform: Platform, fraction: float, reuse: str, videos: int, price: float | None) -> Cost:
     constants, errors = fitted()
-    made = predict(work, platform, constants, split, fraction)
+    made = predict(work, platform, constants, fraction)
     least = errors.extrapolated.get(platform.name, 1.0)
     factors = (max(least, factor) for factor in (errors.seconds_factor, errors.joules_factor))
     seconds, joules = (Interval(1.0, 1 / factor, factor) for factor in factors)
@@ -190,21 +175,19 @@ def _cost(
         denoise_s=seconds * made.denoising,
         text_encoder_s=seconds * made.text_encoder,
         decoder_s=seconds * (made.decoder + made.conversion),
-        plugin_s=seconds * _plugin_seconds(work, made, fraction),
+        plugin_s=seconds * (made.denoising / fraction * _proxy_fraction(work.shape, fraction)),
         energy_per_video_joules=joules * made.joules,
         avg_power_watts=joules * (made.joules / made.seconds),
-        peak_memory_bytes=_peak_bytes(work, split, held),
+        peak_memory_bytes=_peak_bytes(work, platform.gpus, held),
         plugin_bytes=held,
-        price=None if price is None else total * (price * split.gpus * videos / 3600),
+        price=None if price is None else total * (price * platform.gpus * videos / 3600),
     )
 
 
-def _plugin_seconds(work: Workload, made: Prediction, fraction: float) -> float:
-    """Seconds of `made.denoising` in which reused steps run one block of one branch."""
-    blocks = work.shape.branches * (work.shape.blocks + work.shape.single_blocks + work.shape.control_blocks)
-    probe = 1 / blocks  # compute fraction of a reused step
-    reused = (1 - fraction) / (1 - probe)
-    return made.denoising * reused * probe / fraction
+def _proxy_fraction(shape: Architecture, fraction: float) -> float:
+    """Compute fraction of the one block of one branch that each reused step runs, of a whole compute `fraction`."""
+    probe = 1 / (shape.branches * (shape.blocks + shape.single_blocks + shape.control_blocks))
+    return (1 - fraction) / (1 - probe) * probe
 
 
 def _held_bytes(work: Workload, reuse: str) -> int:
@@ -214,24 +197,24 @@ def _held_bytes(work: Workload, reuse: str) -> int:
     return shape.branches * PREDICTIONS_KEPT * prediction
 
 
-def _peak_bytes(work: Workload, split: Split, held: int) -> Interval:
+def _peak_bytes(work: Workload, gpus: int, held: int) -> Interval:
     """Peak bytes of one GPU without offloading: weights, and the larger of a denoising block with `held` and decoding.
 
     The width of the interval (MEMORY_RANGE) is assumed, not measured.
     """
     shape = work.shape
-    weights = shape.transformers * work.operations.weight_bytes
-    weights += BYTES * (shape.text_encoder.parameters + shape.vae.parameters)
+    weights = BYTES * (shape.text_encoder.parameters + shape.vae.parameters)
+    weights += shape.transformers * work.operations.weight_bytes
     tokens = shape.tokens(work.height, work.width, work.frames) + shape.text_tokens
     batch = shape.branches if shape.concatenates else 1
-    block = BYTES * batch * tokens * (LIVE_WIDTHS * shape.width + 2 * shape.ffn_dim) / split.gpus
+    block = BYTES * batch * tokens * (LIVE_WIDTHS * shape.width + 2 * shape.ffn_dim) / gpus
     features = 4 * BYTES * shape.vae.decoder_values_per_pixel * work.height * work.width * min(work.frames, 16)
     peak = weights + max(block + held, features)
     low, high = MEMORY_RANGE
     return Interval(peak, weights + low * (peak - weights), weights + high * (peak - weights))
 
 
-def _sources(shape: Architecture, platform: Platform, gpus: int) -> tuple[str, ...]:
+def _sources(shape: Architecture, platform: Platform) -> tuple[str, ...]:
     verified = "" if shape.verified else ", not verified"
     fit, interval = FIT, RANGE
     if platform.name in fitted()[1].extrapolated:
@@ -241,6 +224,6 @@ def _sources(shape: Architecture, platform: Platform, gpus: int) -> tuple[str, .
     notes = [f"shape: {shape.source}{verified}", f"attention: {kernel}", f"seconds and joules: {fit}"]
     notes.append(f"intervals: {interval}")
     notes.append("memory: shapes of the tensors alone, held to no measurement")
-    if gpus > 1:
+    if platform.gpus > 1:
         notes.append("several GPUs: weights, text encoding and decoding are repeated on each")
     return tuple(notes)

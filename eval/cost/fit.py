@@ -10,7 +10,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +19,8 @@ from scipy.optimize import least_squares
 
 from galaxydit.eval.cost.architecture import architecture_of
 from galaxydit.eval.cost.hardware import BACKENDS, GPUS
-from galaxydit.eval.cost.operations import Attention, Layer, Linear, count_layers
-from galaxydit.eval.cost.predict import FILE, Constants, Errors, Platform, Split, Workload, layer_seconds, predict
+from galaxydit.eval.cost.operations import Operations, attention, linear
+from galaxydit.eval.cost.predict import FILE, Constants, Errors, Platform, Workload, layer_seconds, predict
 from galaxydit.files import write_json
 from galaxydit.pipelines.table import Table
 from galaxydit.validation import parse
@@ -56,8 +56,7 @@ class Row:
     fitted: bool
     label: str  # hub id or layer
     platform: Platform
-    work: Workload | Layer
-    split: Split
+    work: Workload | Operations  # of a layer
     part: str  # "pipeline" (the whole call), "denoising", "text encoder", "decoder" or "layer"
     steps: int
     compute_fraction: float
@@ -67,7 +66,8 @@ class Row:
     @property
     def group(self) -> tuple[Any, ...]:
         """What the rows of a group share."""
-        return self.label, self.platform, self.split.gpus, self.part, self.steps, self.compute_fraction
+        platform = replace(self.platform, ulysses=self.platform.gpus, ring=1)
+        return self.label, platform, self.part, self.steps, self.compute_fraction
 
 
 def read_measurements(path: Path = MEASUREMENTS) -> list[Row]:
@@ -79,26 +79,25 @@ def read_measurements(path: Path = MEASUREMENTS) -> list[Row]:
 
 
 def _row(name: str, fitted: bool, row: Mapping[str, Any]) -> Row:
-    platform = Platform(GPUS[row["gpu"]], row["kernel"], row.get("compiled", False))
+    degrees = row.get("ulysses", 1), row.get("ring", 1)
+    platform = Platform(GPUS[row["gpu"]], row["kernel"], row.get("compiled", False), *degrees)
     joules = math.nan if row["joules"] is None else row["joules"]
     if "layer" in row:
         first, tokens, width = shape = row["shape"]
-        layer = Attention(tokens, tokens, first, width) if row["layer"] == "attention" else Linear(*shape)
-        seconds = count_layers([(1, layer)]).flops / row["tflops"] / 1e12
-        return Row(name, fitted, f"{row['layer']} {shape}", platform, layer, Split(), "layer", 1, 1.0, seconds, joules)
-    size, batch = (row["height"], row["width"], row["frames"]), row.get("batch", 1)
-    work = Workload(architecture_of(row["model"]), *size, row["steps"], batch)
-    split, part = Split(row.get("ulysses", 1), row.get("ring", 1)), row.get("part", "pipeline")
-    share = row.get("compute_fraction", 1.0)
-    seconds = row["seconds"] / batch
-    return Row(name, fitted, row["model"], platform, work, split, part, row["steps"], share, seconds, joules)
+        layer = attention(1, tokens, tokens, first, width) if row["layer"] == "attention" else linear(1, *shape)
+        seconds = layer.flops / row["tflops"] / 1e12
+        return Row(name, fitted, f"{row['layer']} {shape}", platform, layer, "layer", 1, 1.0, seconds, joules)
+    steps, batch = row["steps"], row.get("batch", 1)
+    work = Workload(architecture_of(row["model"]), row["height"], row["width"], row["frames"], steps, batch)
+    part, share, seconds = row.get("part", "pipeline"), row.get("compute_fraction", 1.0), row["seconds"] / batch
+    return Row(name, fitted, row["model"], platform, work, part, steps, share, seconds, joules)
 
 
 def predicted(row: Row, constants: Constants) -> tuple[float, float]:
     """Predicted seconds and joules of a row; nan for the joules of a layer and of the text encoder."""
     if not isinstance(row.work, Workload):
-        return sum(layer_seconds(count_layers([(1, row.work)]), row.platform, constants)[:2]), math.nan
-    made = predict(row.work, row.platform, constants, row.split, row.compute_fraction)
+        return sum(layer_seconds(row.work, row.platform, constants)[:2]), math.nan
+    made = predict(row.work, row.platform, constants, row.compute_fraction)
     parts = {
         "pipeline": (made.seconds, made.joules),
         "denoising": (made.denoising, made.denoising_joules),
@@ -155,7 +154,8 @@ class Check(NamedTuple):
 
 def check(rows: Sequence[Row], constants: Constants) -> Check:
     errors = np.array([log_errors(row, constants) for row in rows])
-    of_groups = [errors[[row.group == group for row in rows]] for group in {row.group for row in rows}]
+    groups = [row.group for row in rows]
+    of_groups = [errors[[each == group for each in groups]] for group in set(groups)]
     return Check(errors, _mean(errors), np.fmax.reduce([_mean(each) for each in of_groups]))
 
 
@@ -178,7 +178,7 @@ def main() -> None:
     seen = [row for row in rows if row.fitted]
     constants = fit(seen)
     models = left_out(seen, lambda row: row.part != "layer" and row.label)
-    counts = left_out(seen, lambda row: row.name == PUBLISHED and f"{row.split.gpus} GPUs")
+    counts = left_out(seen, lambda row: row.name == PUBLISHED and f"{row.platform.gpus} GPUs")
     checks = {
         f"{name}, {'fitted' if fitted else 'not fitted'}": check([row for row in rows if row.name == name], constants)
         for name, fitted in dict.fromkeys((row.name, row.fitted) for row in rows)

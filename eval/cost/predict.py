@@ -6,7 +6,7 @@ Joules are the watts of an active GPU, plus joules for each operation and byte, 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from galaxydit.eval.cost.architecture import Architecture
@@ -61,15 +61,27 @@ class Constants:
 
 @dataclass(frozen=True)
 class Platform:
-    """A GPU, the attention kernel, and whether blocks are compiled."""
+    """GPUs that share one video by Ulysses and ring attention, their attention kernel, and if blocks are compiled."""
 
     gpu: Gpu
     kernel: str
     compiled: bool = False
+    ulysses: int = 1
+    ring: int = 1
+
+    @property
+    def gpus(self) -> int:
+        return self.ulysses * self.ring
 
     @property
     def name(self) -> str:
         return f"{self.kernel} on {self.gpu.name}"
+
+    @property
+    def split(self) -> str:
+        """Such as "Ulysses 4, ring 2"; "" for a single GPU."""
+        degrees = {"Ulysses": self.ulysses, "ring": self.ring}
+        return ", ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1)
 
 
 @dataclass(frozen=True)
@@ -89,24 +101,6 @@ def fitted() -> tuple[Constants, Errors]:
 
 
 @dataclass(frozen=True)
-class Split:
-    """Degrees of Ulysses and ring attention by which GPUs share one video."""
-
-    ulysses: int = 1
-    ring: int = 1
-
-    @property
-    def gpus(self) -> int:
-        return self.ulysses * self.ring
-
-    @property
-    def name(self) -> str:
-        """Such as "Ulysses 4, ring 2"; "" for a single GPU."""
-        degrees = {"Ulysses": self.ulysses, "ring": self.ring}
-        return ", ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1)
-
-
-@dataclass(frozen=True)
 class Workload:
     """`batch` videos that are denoised together; size in pixels and decoded frames."""
 
@@ -117,7 +111,7 @@ class Workload:
     steps: int
     batch: int = 1
 
-    @property
+    @cached_property
     def operations(self) -> Operations:
         return count_operations(self.shape, self.height, self.width, self.frames)
 
@@ -159,57 +153,50 @@ def layer_seconds(count: Operations, platform: Platform, constants: Constants) -
     return matrix, attention, passes * count.activation_bytes / gpu.bandwidth
 
 
-def predict(
-    work: Workload, platform: Platform, constants: Constants, split: Split = Split(), compute_fraction: float = 1.0
-) -> Prediction:
-    """Seconds and joules of one video, shared by the GPUs of `split`.
+def predict(work: Workload, platform: Platform, constants: Constants, compute_fraction: float = 1.0) -> Prediction:
+    """Seconds and joules of one video.
 
     An unfitted GPU has the constants of the GPU it is like, watts scaled by power limit, joules by power limit / peak
     rate.
     """
-    gpu = platform.gpu
-    shape, count = work.shape, work.operations
+    gpu, gpus, shape, count = platform.gpu, platform.gpus, work.shape, work.operations
     own, shared, like = constants.gpus[gpu.like], constants.shared, GPUS[gpu.like]
     calls = work.steps * shape.branches * compute_fraction
-    share = calls / split.gpus
     of_call = layer_seconds(count, platform, constants)
-    matrix, attention, elementwise = (share * part for part in of_call)
-    exchange = _exchange_seconds(work, gpu, own, shared, split, share) if split.gpus > 1 else 0.0
-    rate, text = own.matrix_fraction * gpu.matrix_flops, shape.text_encoder
-    values = shape.vae.decoder_values_per_pixel * work.height * work.width * work.frames
-    decoder = shared.decoder_flops * values / rate
-    conversion = shared.conversion_seconds * work.height * work.width * work.frames / 1e6
+    matrix, attention, elementwise = (calls / gpus * part for part in of_call)
+    exchange = _exchange_seconds(work, platform, constants, calls) if gpus > 1 else 0.0
+    pixels, text = work.height * work.width * work.frames, shape.text_encoder
+    rate = own.matrix_fraction * gpu.matrix_flops
+    decoder = shared.decoder_flops * shape.vae.decoder_values_per_pixel * pixels / rate
+    conversion = shared.conversion_seconds * pixels / 1e6
     text_flops = 2 * text.parameters * text.tokens * shape.branches
     text_encoder = text_flops / (shared.text_fraction * gpu.matrix_flops)
     denoising = matrix + attention + elementwise + exchange
     joules_scale = gpu.watts / gpu.matrix_flops / (like.watts / like.matrix_flops)
     above = own.joules_per_matrix_flop * count.matrix_flops + own.joules_per_attention_flop * count.attention_flops
     above = joules_scale * above + shared.joules_per_byte * of_call[2] * gpu.bandwidth
-    base, limit = own.base_watts * gpu.watts / like.watts * split.gpus, gpu.watts * split.gpus
+    base, limit = own.base_watts * gpu.watts / like.watts * gpus, gpu.watts * gpus
     denoising_joules = min(base * denoising + calls * above, limit * denoising)
     # Every GPU of a context-parallel run encodes the text and decodes the video.
-    text_joules = base * text_encoder + joules_scale * own.joules_per_matrix_flop * text_flops * split.gpus
+    text_joules = base * text_encoder + joules_scale * own.joules_per_matrix_flop * text_flops * gpus
     joules = text_joules + denoising_joules + limit * decoder + base * conversion
     return Prediction(
         matrix, attention, elementwise, exchange, text_encoder, decoder, conversion, denoising_joules, joules
     )
 
 
-def _exchange_seconds(
-    work: Workload, gpu: Gpu, own: GpuConstants, shared: SharedConstants, split: Split, share: float
-) -> float:
-    """Seconds in which GPUs exchange queries, keys, values and outputs (Ulysses), and keys and values (ring).
-
-    `share` is steps x branches x compute fraction / number of GPUs.
-    """
-    local = share * work.operations.exchanged_bytes
-    ulysses = 4 * local * (split.ulysses - 1) / split.ulysses / (own.ulysses_fraction * gpu.link)
-    ring = 2 * local * (split.ring - 1) / (shared.ring_fraction * gpu.link)
-    calls = share * split.gpus / (work.shape.branches if work.shape.concatenates else 1)
+def _exchange_seconds(work: Workload, platform: Platform, constants: Constants, calls: float) -> float:
+    """Seconds in which GPUs exchange queries, keys, values and outputs (Ulysses), and keys and values (ring)."""
+    link, shared = platform.gpu.link, constants.shared
+    local = calls / platform.gpus * work.operations.exchanged_bytes
+    rate = constants.gpus[platform.gpu.like].ulysses_fraction * link
+    ulysses = 4 * local * (platform.ulysses - 1) / platform.ulysses / rate
+    ring = 2 * local * (platform.ring - 1) / (shared.ring_fraction * link)
+    calls /= work.shape.branches if work.shape.concatenates else 1
     return ulysses + ring + calls * work.operations.attentions * shared.exchange_seconds / work.batch
 
 
-def splits(shape: Architecture, gpus: int) -> list[Split]:
-    """All ways to share the tokens; the Ulysses degree divides the number of heads."""
+def splits(shape: Architecture, gpus: int) -> list[tuple[int, int]]:
+    """The degrees of Ulysses and ring attention that share the tokens; Ulysses' divides the number of heads."""
     degrees = [degree for degree in range(1, gpus + 1) if gpus % degree == 0 and shape.heads % degree == 0]
-    return [Split(degree, gpus // degree) for degree in degrees]
+    return [(degree, gpus // degree) for degree in degrees]

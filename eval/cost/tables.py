@@ -51,7 +51,7 @@ def measured_table() -> str:
         what = f"{row.part}, {row.steps} step{'s' * (row.steps > 1)}, {row.platform.kernel}"
         what += ", compiled" * row.platform.compiled
         what += f", {row.compute_fraction:.0%} of the blocks" * (row.compute_fraction < 1)
-        where = ["yes" if row.fitted else "no", row.platform.gpu.name, str(row.split.gpus)]
+        where = ["yes" if row.fitted else "no", row.platform.gpu.name, str(row.platform.gpus)]
         cells.append([row.label.split("/")[1].removesuffix("-Diffusers"), what, *where, str(len(rows)), *means])
     return Table(headings, cells, 4).markdown()
 

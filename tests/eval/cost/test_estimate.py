@@ -12,7 +12,7 @@ from galaxydit import GalaxyDiTError
 from galaxydit.eval.cost.architecture import architecture_of
 from galaxydit.eval.cost.cost_rows import predicted_denoising
 from galaxydit.eval.cost.hardware import BACKENDS, CUDNN, FLASH, FLASH_3, GPUS, kernel_of
-from galaxydit.eval.cost.predict import Platform, Split, Workload, fitted, predict, splits
+from galaxydit.eval.cost.predict import Platform, Workload, fitted, predict, splits
 from galaxydit.pipelines.published_models import CHECKPOINTS
 
 H100 = Platform(GPUS["H100"], FLASH)
@@ -71,7 +71,7 @@ def test_attention_grows_with_the_square_of_the_tokens() -> None:
 def test_the_video_is_decoded_and_the_idle_watts_paid_on_every_gpu() -> None:
     constants, _ = fitted()
     work = Workload(architecture_of("wan2.1-t2v-1.3b"), 480, 832, 81, 50)
-    one, eight = (predict(work, H100, constants, split) for split in (Split(), Split(4, 2)))
+    one, eight = (predict(work, each, constants) for each in (H100, replace(H100, ulysses=4, ring=2)))
     assert eight.decoder == one.decoder
     assert eight.joules > one.joules
     assert eight.exchange > 0 == one.exchange
@@ -79,7 +79,8 @@ def test_the_video_is_decoded_and_the_idle_watts_paid_on_every_gpu() -> None:
 
 def test_the_ulysses_degree_divides_the_heads() -> None:
     shape = architecture_of("wan2.1-t2v-1.3b")
-    assert [split.name for split in splits(shape, 8)] == ["ring 8", "Ulysses 2, ring 4", "Ulysses 4, ring 2"]
+    platforms = [replace(H100, ulysses=ulysses, ring=ring) for ulysses, ring in splits(shape, 8)]
+    assert [each.split for each in platforms] == ["ring 8", "Ulysses 2, ring 4", "Ulysses 4, ring 2"]
     with pytest.raises(GalaxyDiTError, match="ring=1 is not allowed: expected one of 8, 4, 2 at 8 GPUs"):
         galaxydit.estimate("wan2.1-t2v-1.3b", gpus=8, ring=1)
     assert galaxydit.estimate("wan2.1-t2v-1.3b", gpus=8, ring=8).split == "ring 8"

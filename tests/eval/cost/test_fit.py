@@ -35,7 +35,7 @@ def test_the_shipped_constants_are_those_of_the_shipped_measurements() -> None:
 
 @pytest.mark.parametrize("key", ["model", "gpus"])
 def test_seconds_and_joules_of_what_the_fit_has_not_seen(key: str) -> None:
-    checks = left_out(ROWS, model_of if key == "model" else lambda row: row.name == PUBLISHED and row.split.gpus)
+    checks = left_out(ROWS, model_of if key == "model" else lambda row: row.name == PUBLISHED and row.platform.gpus)
     assert len(checks) == (7 if key == "model" else 4)
     for value, checked in checks.items():
         assert max(checked.mean) <= 0.12, value
@@ -65,7 +65,8 @@ def named_splits(rows: list[Row], constants: Constants) -> list[bool]:
     """Whether the prediction names the faster of each pair of rows, Ulysses alone and with a ring."""
     pairs: dict[object, list[Row]] = {}
     for row in rows:
-        if isinstance(row.work, Workload) and row.split.gpus > 1 and 1 in (row.split.ulysses, row.split.ring):
+        where = row.platform
+        if isinstance(row.work, Workload) and where.gpus > 1 and 1 in (where.ulysses, where.ring):
             pairs.setdefault((row.group, row.work.batch), []).append(row)
     both = [pair for pair in pairs.values() if len(pair) == 2]
     named = (min(pair, key=lambda row: predicted(row, constants)[0]) for pair in both)
