@@ -63,10 +63,9 @@ def tiny_transformer() -> Callable[[int], WanTransformer3DModel]:
 def build_tiny_wan_pipeline() -> WanPipeline:
     """A whole WanPipeline with random weights, the same ones at each call: a step takes milliseconds."""
     torch.manual_seed(0)
-    tokenizer = build.build_tokenizer()
     pipe = WanPipeline(
-        tokenizer=tokenizer,
-        text_encoder=build.build_text_encoder(len(tokenizer)).eval(),
+        tokenizer=build.build_tokenizer(),
+        text_encoder=build.build_text_encoder().eval(),
         vae=build_tiny_vae(),
         transformer=build_tiny_transformer(3),
         # Wan2.1's shift, which spreads a few steps over both transformers of Wan2.2.

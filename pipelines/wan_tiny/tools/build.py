@@ -1,13 +1,13 @@
-"""The components of wan-tiny before training: genuine diffusers and transformers classes in small sizes."""
+"""The components of wan-tiny before training: configurations and tokenizer of the shipped folder, with new weights."""
 
 import torch
 from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanTransformer3DModel
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import nn
 from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
 
-from galaxydit.pipelines.wan_tiny.world import BACKGROUNDS, COLOURS, MOTIONS, SHAPES
+from galaxydit.pipelines.model_names import EMBEDDED
 
+SHIPPED = EMBEDDED["wan-tiny"]
 LATENT_CHANNELS = 16
 TEXT_DIM = 128
 CROSS_ATTENTION_GAIN = 2.0
@@ -21,41 +21,16 @@ MAX_TEXT_TOKENS = 512  # what WanPipeline pads to by default
 
 def build_vae() -> AutoencoderKLWan:
     """An untrained causal autoencoder as Wan's: 16 channels, 1 + (frames - 1) / 2 frames, 1/4 of height and width."""
-    return AutoencoderKLWan(
-        base_dim=16,
-        decoder_base_dim=24,
-        z_dim=LATENT_CHANNELS,
-        dim_mult=[2, 2],
-        num_res_blocks=1,
-        attn_scales=[],
-        temperal_downsample=[True],
-        patch_size=2,
-        in_channels=12,
-        out_channels=12,
-        scale_factor_temporal=2,
-        scale_factor_spatial=4,
-        is_residual=True,
-        latents_mean=[0.0] * LATENT_CHANNELS,
-        latents_std=[1.0] * LATENT_CHANNELS,
+    config = AutoencoderKLWan.load_config(SHIPPED, subfolder="vae")
+    return AutoencoderKLWan.from_config(
+        config, latents_mean=[0.0] * LATENT_CHANNELS, latents_std=[1.0] * LATENT_CHANNELS
     )
 
 
 def build_transformer() -> WanTransformer3DModel:
     """An untrained transformer as Wan2.1's for text-to-video, with 10 blocks of width 224."""
-    transformer = WanTransformer3DModel(
-        patch_size=(1, 2, 2),
-        num_attention_heads=7,
-        attention_head_dim=32,
-        in_channels=LATENT_CHANNELS,
-        out_channels=LATENT_CHANNELS,
-        text_dim=TEXT_DIM,
-        freq_dim=128,
-        ffn_dim=896,
-        num_layers=10,
-        cross_attn_norm=True,
-        qk_norm="rms_norm_across_heads",
-        rope_max_seq_len=128,
-    )
+    config = WanTransformer3DModel.load_config(SHIPPED, subfolder="transformer")
+    transformer = WanTransformer3DModel.from_config(config)
     # Normalised queries and keys of 32 channels give logits of at most 5.7, less than the log(490) = 6.2 that padding
     # weighs: at a gain of 1 the words of a caption are hardly seen, and training lowers the gain further.
     for block in transformer.blocks:
@@ -66,43 +41,16 @@ def build_transformer() -> WanTransformer3DModel:
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """A word-level tokenizer for the captions of world.py; other words become `<unk>`."""
-    phrases = [*COLOURS, *SHAPES, *MOTIONS, *BACKGROUNDS, "a", "and", "over", "in front of", "background", ","]
-    words = list(dict.fromkeys(word for phrase in phrases for word in phrase.split()))
-    vocabulary = {word: index for index, word in enumerate(["<pad>", "</s>", "<unk>", *words])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace()])
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="$A </s>", special_tokens=[("</s>", vocabulary["</s>"])]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<pad>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        model_max_length=MAX_TEXT_TOKENS,
-    )
+    return PreTrainedTokenizerFast.from_pretrained(SHIPPED / "tokenizer")
 
 
-def build_text_encoder(vocabulary_size: int) -> UMT5EncoderModel:
+def build_text_encoder() -> UMT5EncoderModel:
     """A two-layer UMT5 encoder of width 128, frozen: each head looks at one neighbouring word, up to three words apart.
 
     Trained with the transformer it loses this: T5 does not scale attention logits, so they grow until a word no longer
     depends on the words around it.
     """
-    encoder = UMT5EncoderModel(
-        UMT5Config(
-            vocab_size=vocabulary_size,
-            d_model=TEXT_DIM,
-            d_kv=32,
-            num_heads=4,
-            d_ff=256,
-            num_layers=2,
-            dropout_rate=0.0,
-            pad_token_id=0,
-            eos_token_id=1,
-        )
-    )
+    encoder = UMT5EncoderModel(UMT5Config.from_pretrained(SHIPPED / "text_encoder"))
     for block, neighbours in zip(encoder.encoder.block, TEXT_NEIGHBOURS, strict=True):
         attention, feed_forward = block.layer[0].SelfAttention, block.layer[1].DenseReluDense
         biases = attention.relative_attention_bias.weight

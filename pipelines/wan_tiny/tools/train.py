@@ -176,7 +176,7 @@ class Denoiser(nn.Module):
         super().__init__()
         self.transformer = build.build_transformer()
         prepare_for_training(self.transformer)
-        self.text_encoder = build.build_text_encoder(len(build.build_tokenizer()))
+        self.text_encoder = build.build_text_encoder()
 
     def forward(self, latents: Tensor, timestep: Tensor, tokens: Tensor, padding: Tensor) -> Tensor:
         """noise - latent, for latents `(batch, 16, frames, height, width)` and a timestep `(batch,)` in [0, 1000].
