@@ -6,9 +6,7 @@
 import logging
 import math
 import threading
-import time
-import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -35,70 +33,46 @@ class Energy:
 
 @dataclass(frozen=True)
 class Reading:
-    joules: float  # since the meter was opened
-    number: int  # of this reading, from 1
-    other_owner: int  # number of the newest reading at which the owner changed; if it rises, two used the device
+    joules: float  # since an unknown moment, the same for all readings of a device; nan if the counter gave none
+    owners: int  # changes of the owner so far; more between two readings of one owner: another one used the device
     other_processes: bool  # used the device
-    failed: int = 0  # number of the newest reading that failed, perhaps this one; 0 if none has
-    failure: str = ""  # text of that failure
-    seconds: float = 0.0  # that the reading took
 
 
 class Meter:
-    """The counter of the device `name`, read through windows of a `zeus.monitor.ZeusMonitor`, without gaps."""
+    """The counter of the device `name`: `count` returns joules that never fall; `gpu` is zeus's, None for a CPU."""
 
-    WINDOW = "galaxydit"
-
-    def __init__(self, monitor: Any, name: str) -> None:
-        self.name = name
-        self._monitor = monitor
+    def __init__(self, name: str, count: Callable[[], float], gpu: Any = None) -> None:
+        self.name, self.failure = name, ""  # text of the newest reading that failed
+        self._count, self._gpu = count, gpu
         self._lock = threading.Lock()
-        self._joules, self._number, self._other_owner = 0.0, 0, 0
         self._owner: object = None
-        self._failed, self._failure = 0, ""
-        self._begin()
+        self._owners = 0
 
     def read(self, owner: object = None) -> Reading:
-        """The joules since the meter was opened; the caller synchronises the device first. Never raises, but says in
-        `Reading.failed` that it failed. `owner` identifies the pipeline that reads.
+        """A reading now; the caller synchronises the device first. Never raises, but gives nan and sets `failure`.
+        `owner` identifies the pipeline that reads.
         """
-        start = time.perf_counter()
         with self._lock:
-            self._number += 1
-            is_shared = False
+            if owner is not None and owner != self._owner:
+                self._owner, self._owners = owner, self._owners + 1
             try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # zeus warns of windows below the counter's period, which read 0
-                    window = self._monitor.end_window(self.WINDOW, sync_execution=False)
-                self._begin()
-                self._joules += window.total_energy + sum((window.cpu_energy or {}).values())
-                is_shared = self._is_shared()
+                return Reading(self._count(), self._owners, self._is_shared())
             except Exception as error:  # whatever zeus, NVML and RAPL raise: the video does not depend on its joules
                 text = _unreadable(self.name, error)
-                if text != self._failure:
+                if text != self.failure:
                     logger.warning("joules are missing: %s", text)
-                self._failed, self._failure = self._number, text
-                with suppress(Exception):
-                    self._begin()
-            if owner is not None and owner != self._owner:
-                self._owner, self._other_owner = owner, self._number
-            seconds = time.perf_counter() - start
-            return Reading(
-                self._joules, self._number, self._other_owner, is_shared, self._failed, self._failure, seconds
-            )
-
-    def _begin(self) -> None:
-        self._monitor.begin_window(self.WINDOW, sync_execution=False, restart=True)
+                self.failure = text
+                return Reading(math.nan, self._owners, False)
 
     def _is_shared(self) -> bool:
         """Whether several processes compute on the device; counted, because their ids differ between containers."""
-        handles = [getattr(self._monitor.gpus.gpus[index], "handle", None) for index in self._monitor.gpu_indices]
-        if not handles or None in handles:
+        handle = getattr(self._gpu, "handle", None)
+        if handle is None:
             return False
         import pynvml
 
         with suppress(pynvml.NVMLError):
-            return any(len(pynvml.nvmlDeviceGetComputeRunningProcesses(handle)) > 1 for handle in handles)
+            return len(pynvml.nvmlDeviceGetComputeRunningProcesses(handle)) > 1
         return False
 
 
@@ -129,17 +103,16 @@ def _open(device: torch.device, cpu: bool) -> Meter | str:
     try:
         from zeus.device import get_cpus, get_gpus
         from zeus.device.cpu.common import ZeusCPUInitError, ZeusCPUNoPermissionError
-        from zeus.monitor import ZeusMonitor
     except ImportError:
         return INSTALL
     try:
         if device.type == "cpu":
-            get_cpus()  # raises the errors that ZeusMonitor would pass over
-            return Meter(ZeusMonitor(gpu_indices=[]), "cpu")
-        index = device.index or 0
-        if not get_gpus().supports_get_total_energy_consumption(index):
+            cpus = get_cpus()
+            return Meter("cpu", lambda: sum(cpu.get_total_energy_consumption().cpu_mj for cpu in cpus.cpus) / 1000)
+        gpu = get_gpus().gpus[device.index or 0]
+        if not gpu.supports_get_total_energy_consumption():
             return f"{device} has no energy counter, which NVIDIA's GPUs have from Volta on"
-        return Meter(ZeusMonitor(gpu_indices=[index], cpu_indices=[]), str(device))
+        return Meter(str(device), lambda: gpu.get_total_energy_consumption() / 1000, gpu)
     except ZeusCPUNoPermissionError:
         return "the CPU's RAPL counter may only be read by root"
     except ZeusCPUInitError:
@@ -150,25 +123,3 @@ def _open(device: torch.device, cpu: bool) -> Meter | str:
 
 def _unreadable(device: str, error: Exception) -> str:
     return " ".join(f"the counter of {device} cannot be read: {type(error).__name__}: {error}".split())
-
-
-def read(device: torch.device, owner: object = None, *, cpu: bool = False) -> Reading | None:
-    """The reading of a device's counter now, see `Meter.read`; None without a counter."""
-    meter = meter_of(device, cpu=cpu)
-    return meter.read(owner) if isinstance(meter, Meter) else None
-
-
-def difference(before: Reading | None, after: Reading | None) -> float | None:
-    """Joules between two readings; nan if a reading from the first to the last failed, None without a counter."""
-    if before is None or after is None:
-        return None
-    return math.nan if after.failed >= before.number else after.joules - before.joules
-
-
-def note_between(before: Reading, after: Reading) -> str:
-    """Text on a failed reading or on other known work on the device between two readings of one pipeline."""
-    if after.failed >= before.number:
-        return after.failure
-    if after.other_owner > before.number:
-        return SHARED_GENERATION
-    return SHARED_PROCESS if before.other_processes or after.other_processes else ""

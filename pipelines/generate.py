@@ -1,7 +1,6 @@
 """Generate one video and time it, in the same way with and without acceleration."""
 
 import inspect
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -13,7 +12,6 @@ from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 
 from galaxydit.context_parallel import token_group
-from galaxydit.device_queue import synchronize
 from galaxydit.energy import Energy, meter_of
 from galaxydit.errors import refusal
 from galaxydit.pipelines.disturbance import load_per_core
@@ -24,9 +22,9 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sizes import fit_size, resize_videos
 from galaxydit.pipelines.sound import sound_of
 from galaxydit.pipelines.video import Sound
-from galaxydit.runtime.energy_window import EnergyWindow
-from galaxydit.runtime.hooks import read_by
+from galaxydit.runtime.hooks import timed_by
 from galaxydit.runtime.recognition import transformers_of
+from galaxydit.stopwatch import BEGIN, END, FIRST, LAST, Stopwatch
 
 FRAME_COUNTS = ("num_frames", "frames", "video_length")  # names that pipelines have for the number of frames
 NO_COUNTER = Energy(None, None, {})
@@ -79,39 +77,37 @@ def generate(
     if type(seed) is not int or not 0 <= seed < 2**64:
         raise refusal("seed", seed, "a whole number from 0 to 2**64 - 1", "pass for example 0")
     meter_of(pipe._execution_device, cpu=cpu_counter)  # opened now, because that takes seconds
-    readings = EnergyWindow(pipe._execution_device, object(), cpu_counter)
-    clock = _DenoiseClock(readings, on_step)
-    with memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift), clock.watching(pipe):
-        synchronize(readings.device)
-        readings.before, start = readings.read(), time.perf_counter()
+    watch = Stopwatch(pipe._execution_device, object(), cpu_counter)
+    loop = _DenoisingLoop(watch, on_step)
+    with memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift), loop.watching(pipe):
+        watch.mark(BEGIN)
         output = pipe(
             **inputs,
             # A CPU generator draws the same noise whatever device the model is on.
             generator=torch.Generator("cpu").manual_seed(seed),
             output_type="np" if decode else "latent",
-            callback_on_step_end=clock.on_step_end,
+            callback_on_step_end=loop.on_step_end,
             **call_arguments(pipe, settings),
         )
-        synchronize(readings.device)
-        end, readings.after = time.perf_counter(), readings.read()
-    if clock.first_call is None or clock.last_step is None or clock.latents is None:
+        watch.mark(END)
+    seconds, denoise_seconds = watch.seconds(BEGIN, END), watch.seconds(FIRST, LAST)
+    if seconds is None or denoise_seconds is None or loop.latents is None:
         raise ValueError(f"{type(pipe).__name__} reported no denoising steps: run it with at least one step")
     if decode and not hasattr(output, "frames"):
         raise ValueError(
             f"{type(pipe).__name__} returned {type(output).__name__}, which holds no video: pass a video pipeline"
         )
-    readings.share(token_group(next(iter(transformers_of(pipe).values()))))
-    paused = readings.paused + (0.0 if readings.first is None else readings.first.seconds)
+    watch.share(token_group(next(iter(transformers_of(pipe).values()))))
     return GeneratedVideo(
         prompt=prompt,
         seed=seed,
         settings=settings,
         frames=np.asarray(output.frames[0], dtype=np.float32) if decode else np.zeros((0, 0, 0, 3), np.float32),
-        latents=clock.latents.detach().float().cpu(),
-        end_to_end_seconds=end - start - paused,
-        denoise_seconds=clock.last_step - clock.first_call,
+        latents=loop.latents.detach().float().cpu(),
+        end_to_end_seconds=seconds,
+        denoise_seconds=denoise_seconds,
         load=load_per_core(),
-        energy=readings.energy() or NO_COUNTER,
+        energy=watch.energy() or NO_COUNTER,
         sound=sound_of(pipe, output) if decode else None,
     )
 
@@ -133,39 +129,32 @@ def call_arguments(pipe: DiffusionPipeline, settings: GenerationSettings) -> dic
 
 
 @dataclass
-class _DenoiseClock:
-    """Clock and energy readings of the first transformer call and of the end of the last step, and the newest latents.
+class _DenoisingLoop:
+    """Marks the first transformer call and the end of the last step, and keeps the newest latents.
 
-    Only these two wait for the device's queue. An accelerated pipeline takes the energy `readings` for its report.
+    Only these two wait for the device's queue. An accelerated pipeline takes the `watch` for its report.
     """
 
-    readings: EnergyWindow
+    watch: Stopwatch
     on_step: Callable[[int, int], None] | None
-    first_call: float | None = None
-    last_step: float | None = None
     latents: torch.Tensor | None = None
 
     @contextmanager
     def watching(self, pipe: DiffusionPipeline) -> Iterator[None]:
-        def stamp(module: torch.nn.Module, inputs: Any) -> None:
-            if self.first_call is None:
-                synchronize(self.readings.device)
-                self.readings.first, self.first_call = self.readings.read(), time.perf_counter()
+        def mark_first(module: torch.nn.Module, inputs: Any) -> None:
+            if not self.watch.has(FIRST):
+                self.watch.mark(FIRST)
 
         with ExitStack() as stack:
             for transformer in transformers_of(pipe).values():
-                stack.callback(transformer.register_forward_pre_hook(stamp).remove)
-                stack.enter_context(read_by(transformer, self.readings))
+                stack.callback(transformer.register_forward_pre_hook(mark_first).remove)
+                stack.enter_context(timed_by(transformer, self.watch))
             yield
 
     def on_step_end(self, pipe: DiffusionPipeline, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
         steps = getattr(pipe, "num_timesteps", None) or len(pipe.scheduler.timesteps)
         is_last = step == steps - 1
-        if is_last:
-            synchronize(self.readings.device)
-        self.last_step = time.perf_counter()
-        if is_last:
-            self.readings.read_last()
+        self.watch.mark(LAST, wait=is_last, read=is_last)
         self.latents = tensors["latents"]
         if self.on_step is not None:
             self.on_step(step + 1, steps)

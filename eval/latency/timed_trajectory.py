@@ -13,12 +13,11 @@ from typing import Any
 import torch
 from diffusers import WanTransformer3DModel
 
-from galaxydit.device_queue import synchronize
-from galaxydit.energy import difference, read
 from galaxydit.eval.latency.latency_settings import ForcedSteps
 from galaxydit.eval.latency.random_models import Inputs
 from galaxydit.eval.latency.timed_methods import METHODS
 from galaxydit.runtime.guidance import CONDITIONAL, UNCONDITIONAL, guide
+from galaxydit.stopwatch import BEGIN, END, Stopwatch
 
 THREAD_TIME = "thread time"  # of one thread, which other processes do not lengthen
 
@@ -104,18 +103,19 @@ class TimedTrajectory:
         before = torch.cuda.memory_allocated(self.device) if on_gpu else 0
         if on_gpu:
             torch.cuda.reset_peak_memory_stats(self.device)
-        synchronize(self.device)
-        before_joules, clock = read(self.device), StepClock(self.device)
+        watch = Stopwatch(self.device)
+        watch.mark(BEGIN)
+        clock = StepClock(self.device)
         for _ in self._denoised(steps):
             clock.mark()
         milliseconds = clock.milliseconds()
-        joules = difference(before_joules, read(self.device))
+        watch.mark(END)
         held = self.attached.bytes_held()
         if held is None and on_gpu:
             held = max(0, torch.cuda.memory_allocated(self.device) - before)
         peak = torch.cuda.max_memory_allocated(self.device) if on_gpu else None
         self._reset()
-        return Timing(milliseconds, peak, held, joules)
+        return Timing(milliseconds, peak, held, watch.joules(BEGIN, END))
 
     def count_syncs(self, steps: int) -> float | None:
         """Host synchronizations that PyTorch reports per step; None on a CPU."""

@@ -1,14 +1,16 @@
-"""Seconds and joules of the whole pipeline of Wan2.1 with and without the plugin, on random weights of its true shapes.
+"""Seconds, joules and peak memory of Wan2.1's whole pipeline, on random weights of its true shapes.
 
 `python -m galaxydit.eval.latency.whole_pipeline --out eval/results/pipeline-1.3B-480p.json` builds Wan2.1's text
 encoder, transformer and autoencoder with random weights, and generates one video plain and one for each of --speedups
-with `accelerate(speedup=...)` and the general schedule. Time does not depend on the values of the weights; the videos
-are noise, so they say nothing about quality. With real weights, `galaxydit validate` measures both.
+with `accelerate(speedup=...)` and the general schedule; with `--calibrate` it measures each stage of a calibration
+instead. Time does not depend on the values of the weights; the videos are noise, so they say nothing about quality.
+With real weights, `galaxydit validate` measures both.
 """
 
 import argparse
 import logging
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,8 @@ import torch
 from diffusers import AutoencoderKLWan, WanPipeline
 from transformers import UMT5Config, UMT5EncoderModel
 
+from galaxydit.calibration.budget import read_budget
+from galaxydit.calibration.calibration import calibrate
 from galaxydit.eval.latency.latency_settings import PRESETS, parse_size
 from galaxydit.eval.latency.random_models import build_transformer, building
 from galaxydit.files import write_json
@@ -28,6 +32,7 @@ from galaxydit.pipelines.published_models import WAN_21_1_3B, WAN_21_14B
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import accelerated, generate_with, plain, result_of
 from galaxydit.pipelines.wan_tiny.tools.build import build_scheduler, build_tokenizer
+from galaxydit.stopwatch import BEGIN, END, Stopwatch
 
 logger = logging.getLogger(__name__)
 PROMPT = "a red ball moves left over a plain background"
@@ -52,47 +57,82 @@ def build_pipeline(model: str, device: torch.device) -> WanPipeline:
     return WanPipeline(build_tokenizer(), text_encoder, vae, build_scheduler(), transformer)
 
 
+def begin(device: torch.device) -> Stopwatch:
+    """A stopwatch that begins now, with a new count of the peak memory."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    watch = Stopwatch(device, device)
+    watch.mark(BEGIN)
+    return watch
+
+
+def peak_bytes(device: torch.device) -> int | None:
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+
+
 def measure(pipe: WanPipeline, settings: GenerationSettings, speedup: float | None) -> dict[str, Any]:
     """The `TrialResult` of one video, plain if `speedup` is None, with "speedup" and, on a GPU, "peak_bytes"."""
-    on_gpu = pipe._execution_device.type == "cuda"
-    if on_gpu:
-        torch.cuda.reset_peak_memory_stats()
+    device = pipe._execution_device
+    begin(device)
     attach = plain if speedup is None else partial(accelerated, speedup=speedup)
     result = asdict(result_of(pipe, generate_with(pipe, PROMPT, settings, 0, attach)))
-    return {"speedup": speedup, "peak_bytes": torch.cuda.max_memory_allocated() if on_gpu else None, **result}
+    return {"speedup": speedup, "peak_bytes": peak_bytes(device), **result}
 
 
-def options(description: str | None) -> argparse.ArgumentParser:
-    """A parser of the model, size, steps and file of a measurement."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+def measure_stages(
+    pipe: WanPipeline, settings: GenerationSettings, budget: str, write: Callable[[list[dict[str, Any]]], None]
+) -> None:
+    """Calibrate, and after each stage `write` what every stage took so far, beginning with the stage before."""
+    device = pipe._execution_device
+    stages: list[dict[str, Any]] = []
+    watch = begin(device)
+
+    def note(what: str) -> None:
+        nonlocal watch
+        watch.mark(END)
+        took = {"seconds": watch.seconds(BEGIN, END), "joules": watch.joules(BEGIN, END)}
+        stages.append({"what": what, **took, "peak_bytes": peak_bytes(device)})
+        write(stages)
+        watch = begin(device)
+
+    with tempfile.TemporaryDirectory() as folder:
+        calibrate(
+            pipe,
+            resume_dir=Path(folder),
+            budget=read_budget(budget),
+            settings=settings,
+            say=note,
+            progress=lambda stage, done, total: note(f"{stage} {done}/{total}"),
+        )
+    note("end")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=SETTINGS, default="1.3B")
     parser.add_argument("--size", default="480p", help="480p, 720p or WIDTHxHEIGHTxFRAMES")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--out", type=Path, required=True, help="the JSON to write, anew after each measurement")
-    return parser
-
-
-def opened(given: argparse.Namespace) -> tuple[WanPipeline, GenerationSettings, torch.device]:
-    """The pipeline that `options` name, its settings, and its device: a GPU, if there is one."""
+    parser.add_argument("--speedups", type=float, nargs="+", default=[2.0, 3.0])
+    parser.add_argument("--compile", action="store_true", help="torch.compile the blocks")
+    parser.add_argument("--calibrate", action="store_true", help="measure a calibration instead of videos")
+    parser.add_argument("--budget", default="", help="of the calibration, as of `galaxydit calibrate`")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     size, device = parse_size(given.size), torch.device("cuda" if torch.cuda.is_available() else "cpu")
     settings = replace(
         SETTINGS[given.model], height=size.height, width=size.width, num_frames=size.frames, steps=given.steps
     )
     torch.manual_seed(0)
-    return build_pipeline(given.model, device), settings, device
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = options(__doc__)
-    parser.add_argument("--speedups", type=float, nargs="+", default=[2.0, 3.0])
-    parser.add_argument("--compile", action="store_true", help="torch.compile the blocks")
-    given = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    pipe, settings, device = opened(given)
+    pipe = build_pipeline(given.model, device)
     if given.compile:
         compile_blocks(pipe)
+    run = {"model": given.model, "device": product_name(device), "steps": given.steps, "compiled": given.compile}
+    if given.calibrate:
+        pipe.set_progress_bar_config(disable=True)
+        measure_stages(pipe, settings, given.budget, lambda stages: write_json(given.out, run | {"stages": stages}))
+        return
     generate(pipe, PROMPT, replace(settings, steps=1), seed=0)  # warm-up of every component
-    run = {"model": given.model, "device": product_name(device), "compiled": given.compile}
     rows: list[dict[str, Any]] = []
     for speedup in (None, *given.speedups):
         rows.append(measure(pipe, settings, speedup))

@@ -171,4 +171,4 @@ class Engine:
         if call.info.is_last:
             check_continuity_afterwards(self.session, call)
             call.state.release(call.branch, call.scope)
-        self.session.leave(call.generation, call.records(self.stack.blocks), call.latent.device)
+        self.session.leave(call.generation, call.records(self.stack.blocks))

@@ -1,7 +1,6 @@
 """One generation: the trajectories of its latents, and its report."""
 
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,11 +13,11 @@ from torch import nn
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.outcome import Goal
 from galaxydit.report import CallRecord, Report
-from galaxydit.runtime.energy_window import EnergyWindow
 from galaxydit.runtime.identity import CallIdentity
 from galaxydit.runtime.scheduler_response import scheduler_response
 from galaxydit.runtime.step import Noise, noise_of, sigmas_of
 from galaxydit.runtime.trajectory import DISTINCT, Trajectory
+from galaxydit.stopwatch import DECODED, FIRST, LAST, Stopwatch
 
 NEW_TRAJECTORY = (
     "the latent of a step does not continue that of the step before (another window or another loop began, or the "
@@ -42,20 +41,19 @@ class Generation:
             are read before the first reused step (`is_trusted`: none failed) and in the last step.
         sigmas: noise level of each step; None where unknown.
         text_seconds, bytes_held: text encoding before the first call; peak bytes kept between calls.
-        denoise_started, denoise_ended, decoded_at: clock in s at the first call, after the latest, and after decoding.
     """
 
     def __init__(
         self,
         call: CallIdentity,
         config: GalaxyDiTConfig,
-        energy: EnergyWindow,
+        watch: Stopwatch,
         text_seconds: float = 0.0,
         *,
         is_checked: bool = True,
         strays: Iterable[Trajectory] = (),
     ) -> None:
-        self.config, self.energy, self.text_seconds = config, energy, text_seconds
+        self.config, self.watch, self.text_seconds = config, watch, text_seconds
         self.first, self.step, self.steps = call.info.step, -1, call.info.steps
         self.scheduler: Any | None = call.scheduler
         self.timesteps, self.timesteps_address = call.timesteps, call.timesteps_address
@@ -70,9 +68,6 @@ class Generation:
         self.notes: list[str] = []
         self.goal: Goal | None = None
         self.bytes_held = 0
-        self.denoise_started = time.perf_counter()
-        self.denoise_ended: float | None = None
-        self.decoded_at: float | None = None
 
     @property
     def order(self) -> int:
@@ -85,18 +80,16 @@ class Generation:
         return None if self.sigmas is None else scheduler_response(self.scheduler, self.sigmas, self.first)
 
     def report(self) -> Report:
-        energy = self.energy.energy()
+        energy, decoded = self.watch.energy(), self.watch.seconds(FIRST, DECODED)
         return Report(
             config=self.config,
             steps=self.steps,
             calls=tuple(self.calls),
             notes=tuple(self.notes),
             bytes_held=self.bytes_held,
-            denoise_seconds=None if self.denoise_ended is None else self.denoise_ended - self.denoise_started,
-            end_to_end_seconds=(
-                None if self.decoded_at is None else self.text_seconds + self.decoded_at - self.denoise_started
-            ),
-            energy_joules=energy and replace(energy, end_to_end=energy.end_to_end if self.decoded_at else None),
+            denoise_seconds=self.watch.seconds(FIRST, LAST),
+            end_to_end_seconds=None if decoded is None else self.text_seconds + decoded,
+            energy_joules=energy and replace(energy, end_to_end=None if decoded is None else energy.end_to_end),
             goal=self.goal,
         )
 

@@ -12,10 +12,10 @@ from torch import nn
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.other_caches import forward_of_another, refuse_other_caches
 from galaxydit.proxies import Place
-from galaxydit.runtime.energy_window import EnergyWindow
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.recognition import blocks_of, unwrap_compiled
 from galaxydit.runtime.registration import HookSet, PluginHook, hook_of
+from galaxydit.stopwatch import Stopwatch
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
@@ -84,19 +84,17 @@ class RootHook(PluginHook):
 
 
 @contextmanager
-def read_by(transformer: nn.Module, readings: EnergyWindow) -> Iterator[None]:
-    """Context manager within which an acceleration of this transformer reports the caller's energy `readings`, and
-    takes none of its own.
-    """
+def timed_by(transformer: nn.Module, watch: Stopwatch) -> Iterator[None]:
+    """Context manager within which an acceleration of this transformer reports by `watch`, the caller's."""
     hook = hook_of(transformer)
     session = hook.choose().session if isinstance(hook, RootHook) else None
     if session is not None:
-        session.readings = readings
+        session.watch = watch
     try:
         yield
     finally:
         if session is not None:
-            session.readings = None
+            session.watch = None
 
 
 class PlacedHook(PluginHook):

@@ -1,7 +1,6 @@
 """The generations of one acceleration (the plugin attached to one pipeline), and the reports of finished ones."""
 
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -13,16 +12,15 @@ import torch
 
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.context_parallel import token_group
-from galaxydit.device_queue import synchronize
 from galaxydit.errors import FullComputeWarning, ProfileWarning
 from galaxydit.outcome import Goal, shortfall
 from galaxydit.policies.policy import Reason
 from galaxydit.report import CallRecord, Report
-from galaxydit.runtime.energy_window import EnergyWindow
 from galaxydit.runtime.generation import NEW_TRAJECTORY, Generation
 from galaxydit.runtime.identity import CallIdentity, KnownValue, UnknownCallError
 from galaxydit.runtime.source import Differences, Source
 from galaxydit.runtime.trajectory import Trajectory
+from galaxydit.stopwatch import DECODED, END, FIRST, LAST, Stopwatch
 
 DEFAULT_REPORTS = 16
 MOST_GENERATIONS, MOST_TRAJECTORIES = 4, 16  # whose tensors are kept at the same time
@@ -48,7 +46,7 @@ class Session:
         on_report: receives the report of each generation when it ends.
         peers: the sessions of all settings on the same transformers, this one included.
         text_seconds, text_joules: text encoding since the last generation began, counted for the next one.
-        readings: taken by the caller of the pipeline (`generate`), so the session takes none of its own; else None.
+        watch: of the caller of the pipeline (`generate`), so the session marks none of its own; else None.
     """
 
     config: GalaxyDiTConfig
@@ -64,7 +62,7 @@ class Session:
     current: Generation | None = field(default=None, init=False)
     text_seconds: float = field(default=0.0, init=False)
     text_joules: float = field(default=0.0, init=False)
-    readings: EnergyWindow | None = field(default=None, init=False)
+    watch: Stopwatch | None = field(default=None, init=False)
     lock: Any = field(default_factory=threading.RLock, init=False)
     _warned: set[str] = field(default_factory=set, init=False)
     _calls: Iterator[int] = field(default_factory=count, init=False)
@@ -134,9 +132,10 @@ class Session:
                     was_left = False  # the pipeline's loop is under way, and another one begins
                 if is_over or was_left or (session is self and len(self.live) >= MOST_GENERATIONS):
                     session._finish(generation)
-        # The counter is read before the generation's clock starts.
-        energy = self.readings or EnergyWindow.begin(call.latent.device, id(self), self.text_joules)
-        generation = Generation(call, self.config, energy, self.text_seconds, is_checked=not is_running, strays=strays)
+        watch = self.watch or Stopwatch(call.latent.device, id(self), text=self.text_joules)
+        if not watch.has(FIRST):
+            watch.mark(FIRST, wait=False)
+        generation = Generation(call, self.config, watch, self.text_seconds, is_checked=not is_running, strays=strays)
         self.text_seconds = self.text_joules = 0.0
         self.generations.append(generation)
         self.current = generation
@@ -209,22 +208,22 @@ class Session:
         if latest is None or latest.finished:
             return
         if latest.step == latest.steps - 1 or not self.source.may_be_running:
-            is_own = latest.energy.owner == id(self) and token_group(self.source.transformer) is None
-            if is_own and latest.decoded_at is not None:
-                latest.energy.end_decoding()
+            is_own = latest.watch.owner == id(self) and token_group(self.source.transformer) is None
+            if is_own and latest.watch.has(DECODED):
+                latest.watch.mark(END, wait=False)
+                latest.watch.share(None)
             self._finish(latest)
 
     @_one_at_a_time
-    def leave(self, generation: Generation, records: list[CallRecord], device: torch.device) -> None:
+    def leave(self, generation: Generation, records: list[CallRecord]) -> None:
         """Record a call, one record a sample; the last step waits for the device, so that its time covers all work."""
         generation.calls += records
         generation.bytes_held = max(generation.bytes_held, generation.holds_now())
         is_last = records[-1].step == generation.steps - 1
-        if is_last:
-            synchronize(device)
-        generation.denoise_ended = time.perf_counter() - generation.energy.paused
-        if is_last and generation.energy.owner == id(self):
-            generation.energy.end_denoising(token_group(self.source.transformer))
+        if generation.watch.owner == id(self):
+            generation.watch.mark(LAST, wait=is_last, read=is_last)
+            if is_last:
+                generation.watch.share(token_group(self.source.transformer))
 
     @_one_at_a_time
     def leave_unknown(self, component: str, blocks: int, latent: torch.Tensor | None) -> None:
@@ -240,4 +239,4 @@ class Session:
     def decoded(self) -> None:
         """Store the end of decoding; called after each part that the VAE decodes, so the last part counts."""
         if self.current is not None and not self.current.finished and self.current.step == self.current.steps - 1:
-            self.current.decoded_at = time.perf_counter() - self.current.energy.paused
+            self.current.watch.mark(DECODED, wait=False, read=False)

@@ -1,6 +1,5 @@
 """Hooks on text encoders and the VAE's decoder: measure seconds and joules, and warn if the plugin was not reached."""
 
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -9,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from galaxydit.device_queue import synchronize
-from galaxydit.energy import difference, read
 from galaxydit.errors import FullComputeWarning
 from galaxydit.runtime.attachment import Attachment, Attachments
 from galaxydit.runtime.registration import HOOK_NAME, PluginHook
+from galaxydit.stopwatch import BEGIN, END, Stopwatch
 from galaxydit.torch_compile import around_the_model
 
 
@@ -38,9 +37,9 @@ class EdgeHook(PluginHook):
     def _timed(self, *args: Any, **kwargs: Any) -> Any:
         session = self.choose().session
         # Finding the device walks all modules, and a VAE decodes a long video in many calls.
-        device = session.source.device if self.encodes_text and session.readings is None else None
-        before = None if device is None else read(device, id(session))
-        start = time.perf_counter()
+        device = session.source.device if self.encodes_text and session.watch is None else None
+        watch = Stopwatch(device, id(session))
+        watch.mark(BEGIN, wait=False)
         output = self.fn_ref.original_forward(*args, **kwargs)
         parts = (output,) if isinstance(output, Tensor) else getattr(output, "values", lambda: output)()
         for tensor in parts if isinstance(parts, Iterable) else ():
@@ -48,8 +47,9 @@ class EdgeHook(PluginHook):
                 synchronize(tensor.device)
                 break
         if self.encodes_text:
-            session.text_seconds += time.perf_counter() - start
-            session.text_joules += difference(before, None if device is None else read(device, id(session))) or 0.0
+            watch.mark(END, wait=False)
+            session.text_seconds += watch.seconds(BEGIN, END) or 0.0
+            session.text_joules += watch.joules(BEGIN, END) or 0.0
         else:
             session.decoded()
         return output

@@ -7,7 +7,6 @@ import threading
 import time
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +22,7 @@ from galaxydit import FixedSteps, GalaxyDiTConfig, energy
 from galaxydit.description import describe
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.runtime.energy_window import EnergyWindow, by_rank
+from galaxydit.stopwatch import FIRST, LAST, Stopwatch, by_rank
 
 PROMPT = "a red ball moves left"
 BLOCKS, BRANCHES, STEPS, COMPUTED = 3, 2, 12, 6
@@ -150,14 +149,14 @@ def test_the_pipelines_own_call_reads_no_step_but_the_last(
 def test_reading_the_counter_takes_none_of_the_seconds(
     pipe: WanPipeline, settings: GenerationSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds, open_again = [0.0], energy.Meter._begin
+    seconds, read = [0.0], energy.Meter.read
 
-    def begin(meter: energy.Meter) -> None:
+    def read_slowly(*given: Any) -> energy.Reading:
         seconds[0] += 1.0
-        open_again(meter)
+        return read(*given)
 
     monkeypatch.setattr(time, "perf_counter", lambda: seconds[0])
-    monkeypatch.setattr(energy.Meter, "_begin", begin)
+    monkeypatch.setattr(energy.Meter, "read", read_slowly)
     with galaxydit.accelerate(pipe, config=HALF) as acceleration:
         video = generate(pipe, PROMPT, settings, 0)
         pipe(PROMPT, height=32, width=32, num_frames=5, num_inference_steps=STEPS)
@@ -176,18 +175,26 @@ def test_describing_a_pipeline_opens_no_counter(
     assert not opened
 
 
-def test_generations_at_the_same_time_are_named_so(simulated_gpu: SimulatedCounter) -> None:
-    alone = EnergyWindow.begin(CPU, "a", 0.0)
-    alone.end_denoising(None)
-    assert alone.energy() == energy.Energy(0.0, None, {"cpu": 0.0}, "")
+def begun(owner: str) -> Stopwatch:
+    watch = Stopwatch(CPU, owner)
+    watch.mark(FIRST)
+    return watch
 
-    first = EnergyWindow.begin(CPU, "a", 0.0)
-    second = EnergyWindow.begin(CPU, "b", 0.0)
+
+def energy_of(watch: Stopwatch) -> energy.Energy | None:
+    watch.mark(LAST)
+    watch.share(None)
+    return watch.energy()
+
+
+def test_generations_at_the_same_time_are_named_so(simulated_gpu: SimulatedCounter) -> None:
+    alone = begun("a")
+    assert energy_of(alone) == energy.Energy(0.0, None, {"cpu": 0.0}, "")
+
+    both = begun("a"), begun("b")
     simulated_gpu.draw(5)
-    first.end_denoising(None)
-    second.end_denoising(None)
-    for window in (first, second):
-        found = window.energy()
+    for watch in both:
+        found = energy_of(watch)
         assert found is not None
         assert (found.denoise, found.note) == (5, energy.SHARED_GENERATION)
 
@@ -202,9 +209,9 @@ def test_another_process_on_the_device_is_named(
     get_gpus().gpus[0].handle = "handle"
     found = [SimpleNamespace(pid=number) for number in range(processes)]
     monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", lambda handle: found)
-    window = EnergyWindow.begin(CPU, "a", 0.0)
-    window.end_denoising(None)
-    assert window.note == note
+    made = energy_of(begun("a"))
+    assert made is not None
+    assert made.note == note
 
 
 def test_threads_read_every_joule_once(simulated_gpu: SimulatedCounter) -> None:
@@ -240,27 +247,20 @@ def test_without_a_counter_nothing_is_claimed_and_the_reason_is_said_once(
     assert " J" not in str(acceleration.report)
 
 
-class FailingMonitor:
-    """Stands for zeus' monitor of a device; the reading number `fails` raises, later ones only `for_good`."""
-
-    gpu_indices, gpus = (0,), SimpleNamespace(gpus=[SimpleNamespace()])
+class FailingCounter:
+    """Gives a joule more at each reading; the reading number `fails` raises, later ones only `for_good`."""
 
     def __init__(self, fails: int, *, for_good: bool) -> None:
-        self.readings, self.is_open, self.fails, self.for_good = 0, False, fails, for_good
+        self.readings, self.fails, self.for_good = 0, fails, for_good
 
-    def begin_window(self, *_: Any, **__: Any) -> None:
-        self.is_open = True
-
-    def end_window(self, *_: Any, **__: Any) -> SimpleNamespace:
+    def __call__(self) -> float:
         self.readings += 1
         if self.readings == self.fails or (self.for_good and self.readings > self.fails):
-            self.is_open = False
             raise RuntimeError("NVML: Unknown Error")
-        assert self.is_open
-        return SimpleNamespace(total_energy=1.0, cpu_energy=None)
+        return float(self.readings)
 
 
-@pytest.mark.parametrize("fails", range(1, STEPS + 5))
+@pytest.mark.parametrize("fails", range(1, 10))
 @pytest.mark.parametrize("for_good", [True, False])
 @pytest.mark.parametrize("accelerated", [True, False])
 def test_a_reading_that_fails_leaves_the_video_and_says_why_joules_are_missing(
@@ -271,30 +271,33 @@ def test_a_reading_that_fails_leaves_the_video_and_says_why_joules_are_missing(
     for_good: bool,
     accelerated: bool,
 ) -> None:
-    monitor = FailingMonitor(fails, for_good=for_good)
-    meter = energy.Meter(monitor, "cuda:0")
+    counter = FailingCounter(fails, for_good=for_good)
+    meter = energy.Meter("cuda:0", counter)
     monkeypatch.setattr(energy, "_meter", lambda device, cpu: meter)
     if not accelerated:
-        found = generate(tiny_wan_pipeline, PROMPT, settings, 0).energy
+        found, last = generate(tiny_wan_pipeline, PROMPT, settings, 0).energy, 4
     else:
         with galaxydit.accelerate(tiny_wan_pipeline, config=HALF) as acceleration:
             tiny_wan_pipeline(PROMPT, height=32, width=32, num_frames=5, num_inference_steps=STEPS)
-        found = acceleration.report.energy_joules
-        assert ("NVML" in str(acceleration.report)) == (monitor.readings >= fails)
+        found, last = acceleration.report.energy_joules, 8
+        assert found is not None
+        assert ("NVML" in str(acceleration.report)) == bool(found.note)
     assert found is not None
-    if monitor.readings < fails:
-        assert found.end_to_end
-        return
-    assert found.end_to_end is None
-    assert found.note == "the counter of cuda:0 cannot be read: RuntimeError: NVML: Unknown Error"
+    assert counter.readings == last
+    replaced = accelerated and fails == last - 2 and not for_good  # that of the last step's first branch
+    if fails > last or replaced:
+        assert None not in (found.denoise, found.end_to_end)
+        assert found.note == ""
+    else:
+        assert None in (found.denoise, found.end_to_end)
+        assert found.note == "the counter of cuda:0 cannot be read: RuntimeError: NVML: Unknown Error"
 
 
-def test_joules_are_measured_again_after_a_reading_that_failed() -> None:
-    meter = energy.Meter(FailingMonitor(2, for_good=False), "cuda:0")
-    readings = [meter.read() for _ in range(4)]
-    known = [energy.difference(before, after) == 1.0 for before, after in pairwise(readings)]
-    assert known == [False, False, True]
-    assert math.isnan(energy.difference(readings[0], readings[3]) or 0.0)
+def test_a_reading_that_failed_is_missing_in_no_other_joules() -> None:
+    meter = energy.Meter("cuda:0", FailingCounter(2, for_good=False))
+    joules = [meter.read().joules for _ in range(4)]
+    assert [math.isnan(one) for one in joules] == [False, True, False, False]
+    assert joules[3] - joules[0] == 3.0
 
 
 def _rank(number: int, folder: Path, joules: list[float | None], answers: Any) -> None:

@@ -64,7 +64,7 @@ def test_denoise_time_spans_every_transformer_call_and_scheduler_step_and_nothin
 
         monkeypatch.setattr(owner, name, timed)
 
-    monkeypatch.setattr("galaxydit.pipelines.generate.time.perf_counter", lambda: elapsed)
+    monkeypatch.setattr("galaxydit.stopwatch.time.perf_counter", lambda: elapsed)
     advance_after(tiny_wan_pipeline, "encode_prompt", 1000.0)
     advance_after(tiny_wan_pipeline.transformer, "forward", 1.0)
     advance_after(tiny_wan_pipeline.scheduler, "step", 10.0)
@@ -190,6 +190,6 @@ def test_the_clock_waits_for_the_device_that_computes(
     tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings, monkeypatch: pytest.MonkeyPatch
 ):
     waited: set[object] = set()
-    monkeypatch.setattr("galaxydit.pipelines.generate.synchronize", waited.add)
+    monkeypatch.setattr("galaxydit.stopwatch.synchronize", waited.add)
     generate(tiny_wan_pipeline, PROMPT, tiny_settings, seed=7)
     assert waited == {tiny_wan_pipeline._execution_device}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from galaxydit.eval.latency import calibration_cost, whole_pipeline
+from galaxydit.eval.latency import whole_pipeline
 from galaxydit.eval.latency.latency_settings import Preset
 
 
@@ -32,7 +32,8 @@ def test_a_plain_and_two_accelerated_videos_are_measured(tmp_path: Path) -> None
 
 def test_each_stage_of_a_calibration_is_measured(tmp_path: Path) -> None:
     out = tmp_path / "calibration.json"
-    calibration_cost.main(["--size", "64x64x9", "--steps", "20", "--budget", "0.1", "--out", str(out)])
+    options = ["--size", "64x64x9", "--steps", "20", "--out", str(out)]
+    whole_pipeline.main([*options, "--calibrate", "--budget", "0.1"])
     found = json.loads(out.read_text())
     assert [stage["what"] for stage in found["stages"] if stage["what"].endswith("1/1")] == [
         "timing 1/1", "recording 1/1", "planning 1/1"

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from galaxydit import FixedSteps, GalaxyDiTConfig
-from galaxydit.runtime.energy_window import EnergyWindow
 from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.identity import CallIdentity
 from galaxydit.runtime.step import Noise, StepInfo
 from galaxydit.runtime.trajectory import Move, Trajectory
+from galaxydit.stopwatch import Stopwatch
 
 
 @pytest.mark.parametrize(("is_corrected", "continues"), [(False, False), (True, True)])
@@ -22,7 +22,7 @@ def test_a_step_after_a_correction_may_move_twice_as_far(is_corrected: bool, con
 def test_a_new_trajectory_is_as_fast_as_those_beside_it_and_not_as_one_that_is_steps_ahead() -> None:
     info, latent = StepInfo(0, 12, 1.0), torch.zeros(1)
     call = CallIdentity("transformer", "cond", info, (0.0, 1.0), latent, True, 1.0, {}, None, None)
-    generation = Generation(call, GalaxyDiTConfig(FixedSteps((0, 4))), EnergyWindow(torch.device("cpu")))
+    generation = Generation(call, GalaxyDiTConfig(FixedSteps((0, 4))), Stopwatch(torch.device("cpu")))
     beside, ahead = Trajectory(step=0, speed=1.0, stride=0.1), Trajectory(step=11, speed=9.0, stride=0.9)
     generation.trajectories += [beside, ahead]
     begun, _ = generation.begin(1)

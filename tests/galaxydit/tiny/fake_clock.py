@@ -13,12 +13,10 @@ class FakeClock:
     """Stands for the module `time`: a block takes a second and its noise; blocks after `loaded_from` take 1.5 s."""
 
     def __init__(self) -> None:
-        self.seconds, self.blocks, self.loaded_from, self.noise = 0.0, 0, float("inf"), 1.0
+        self.seconds, self.blocks, self.loaded_from = 0.0, 0, float("inf")
         self._random = random.Random(0)
 
     def perf_counter(self) -> float:
-        """The seconds so far; called after each step, so that the noise of a generation averages to a few percent."""
-        self.noise = self._random.lognormvariate(0.0, 0.1)
         return self.seconds
 
     def connect(self, pipe: Any) -> Any:
@@ -29,7 +27,8 @@ class FakeClock:
 
     def _block(self, *_: Any) -> None:
         self.blocks += 1
-        self.seconds += self.noise * (SLOWER if self.blocks > self.loaded_from else 1.0)
+        noise = self._random.lognormvariate(0.0, 0.2)  # that of a generation averages to a few percent
+        self.seconds += noise * (SLOWER if self.blocks > self.loaded_from else 1.0)
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def fake_clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     """The clock of generations and calibrations, on a machine without other load."""
     clock = FakeClock()
     time = SimpleNamespace(perf_counter=clock.perf_counter)
-    for module in ("pipelines.generate", "calibration.costs"):
+    for module in ("stopwatch", "calibration.costs"):
         monkeypatch.setattr(f"galaxydit.{module}.time", time)
     monkeypatch.setattr("galaxydit.pipelines.generate.load_per_core", lambda: 0.5)
     return clock

@@ -1,0 +1,108 @@
+"""Seconds and joules between the moments of one generation, by one clock that stands still while a counter is read."""
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import distributed
+
+from galaxydit.device_queue import synchronize
+from galaxydit.energy import SHARED_GENERATION, SHARED_PROCESS, Energy, Meter, Reading, meter_of
+
+BEGIN = "begin"  # of the pipeline's whole call
+FIRST = "first"  # transformer call begins
+LAST = "last"  # step has ended
+DECODED = "decoded"  # the newest part of the video
+END = "end"  # of the pipeline's whole call
+
+
+def by_rank(group: Any | None, joules: float | None, device: torch.device) -> dict[str, float] | None:
+    """Joules by rank ("rank 0") of a process group, or, without a group, by the name of `device` ("cuda:0"); None if
+    those of any rank are unknown. `joules` are those of this process; None or nan if unknown. Each rank has to call."""
+    joules = math.nan if joules is None else joules
+    if group is None:
+        return None if math.isnan(joules) else {str(device): joules}
+    ranks = torch.zeros(distributed.get_world_size(group), dtype=torch.float32, device=device)
+    ranks[distributed.get_rank(group)] = joules
+    distributed.all_reduce(ranks, group=group)
+    values = ranks.tolist()
+    return None if any(value != value for value in values) else {f"rank {n}": joules for n, joules in enumerate(values)}
+
+
+@dataclass
+class Stopwatch:
+    """The moments of one generation; joules are None without a counter.
+
+    Attributes:
+        device: the device that computes; None reads no counter.
+        owner: identifies the pipeline, see `Meter.read`.
+        reads_cpu: whether a CPU's counter is read, see `meter_of`.
+        text: joules of the text encoders before the first moment; nan if a reading failed.
+        devices: joules of denoising, by device or rank; None until `share` and where the joules of a rank are unknown.
+        whole: joules from end to end, over all ranks; None where unknown.
+    """
+
+    device: torch.device | None
+    owner: object = None
+    reads_cpu: bool = False
+    text: float = 0.0
+    devices: dict[str, float] | None = field(default=None, init=False)
+    whole: float | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._readings: dict[str, Reading] = {}
+        self._paused = 0.0
+
+    def mark(self, name: str, *, wait: bool = True, read: bool = True) -> None:
+        """Note the time of a moment, by default with its joules and after the device has finished its queue."""
+        if wait and self.device is not None:
+            synchronize(self.device)
+        start = time.perf_counter()
+        self._seconds[name] = start - self._paused
+        meter = self._meter if read else None
+        if meter is not None:
+            self._readings[name] = meter.read(self.owner)
+            self._paused += time.perf_counter() - start
+
+    @property
+    def _meter(self) -> Meter | None:
+        meter = None if self.device is None else meter_of(self.device, cpu=self.reads_cpu)
+        return meter if isinstance(meter, Meter) else None
+
+    def has(self, name: str) -> bool:
+        return name in self._seconds
+
+    def seconds(self, first: str, last: str) -> float | None:
+        """Seconds between two moments; None if one of them has not come."""
+        return self._seconds[last] - self._seconds[first] if self.has(first) and self.has(last) else None
+
+    def joules(self, first: str, last: str) -> float | None:
+        """Joules between two moments; nan if a reading failed."""
+        taken = self._readings
+        return taken[last].joules - taken[first].joules if first in taken and last in taken else None
+
+    def share(self, group: Any | None) -> None:
+        """Compute `devices` and `whole`. Each rank of the process `group` that shares the video has to call this."""
+        if self.device is None:
+            return
+        whole = self.joules(BEGIN if BEGIN in self._readings else FIRST, END)
+        self.devices = by_rank(group, self.joules(FIRST, LAST), self.device)
+        ranks = by_rank(group, None if whole is None else whole + self.text, self.device)
+        self.whole = None if ranks is None else sum(ranks.values())
+
+    def energy(self) -> Energy | None:
+        """The joules up to the newest moment; None without a counter."""
+        taken, meter = list(self._readings.values()), self._meter
+        if not taken or meter is None:
+            return None
+        denoise = None if self.devices is None else sum(self.devices.values())
+        is_shared = any(one.other_processes for one in taken)
+        note = SHARED_PROCESS if is_shared else ""
+        if max(one.owners for one in taken) > taken[0].owners:
+            note = SHARED_GENERATION
+        if any(math.isnan(joules) for joules in (self.text, *(one.joules for one in taken))):
+            note = meter.failure
+        return Energy(denoise, self.whole, self.devices or {}, note, is_shared)
