@@ -57,7 +57,7 @@ def write_parquet(run: Run, path: Path) -> Path:
 def _rows(run: Run) -> Iterator[dict[str, Any]]:
     for record in run.records:
         row = {name: getattr(record, name, None) for name in COLUMNS}
-        row |= values_of(record, run.baselines.get(record.pair))
+        row |= values_of(run, record)
         row["error"] = record.reason or None
         row["steps"] = record.settings.get("steps") if record.settings else None
         row["reused_steps"] = record.report.get("reused_steps") if record.report else None

@@ -25,8 +25,7 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
     figures = figures_of(run.records)
     shown = [figure.key for figure in figures]
     names = [variant.name for variant in run.job.variants]
-    units = len(run.job.units()) // len(names)
-    summaries = [summarise(name, run.records, run.baselines, figures, units) for name in names]
+    summaries = [summarise(run, name) for name in names]
     devices = sorted({record.device for record in run.records if record.is_done})
     not_measured = {name: why for record in run.records for name, why in record.skipped.items() if name not in shown}
     return {
@@ -134,7 +133,7 @@ def _rows(run: Run, variants: Sequence[str], sources: Mapping[str, Any]) -> list
 
 
 def _unit(run: Run, record: VideoRecord, variant: int, source: Any) -> dict[str, Any]:
-    unit = {"variant": variant, "values": values_of(record, run.baselines.get(record.pair))}
+    unit = {"variant": variant, "values": values_of(run, record)}
     if not record.is_done:
         missing = "no traceback"
         failed = {"failed": record.traceback or missing, "reason": record.reason or missing}

@@ -1,5 +1,6 @@
 """Read a run of `galaxydit eval run`: its job, which says what to generate, and the records of its videos."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,7 +9,6 @@ from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.job import FEWER_STEPS, Job
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import load_run
-from galaxydit.eval.report.summary import Baselines
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
 from galaxydit.pipelines.runs import Store
 
@@ -28,7 +28,7 @@ class Run:
         return Path(self.store.root) if self.store.is_local else None
 
     @cached_property
-    def baselines(self) -> Baselines:
+    def baselines(self) -> Mapping[tuple[int, int], VideoRecord]:
         """Finished baseline records by (prompt index, seed)."""
         return {record.pair: record for record in self.records if record.variant == BASELINE and record.is_done}
 

@@ -12,9 +12,7 @@ from galaxydit.calibration.bootstrap import interval
 from galaxydit.errors import refusal
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.metrics import METRICS
-
-Baselines = Mapping[tuple[int, int], VideoRecord]
-"""The records of the baseline's units that are done, by (prompt index, seed)."""
+from galaxydit.eval.report.read_run import Run
 
 
 @dataclass(frozen=True)
@@ -80,10 +78,11 @@ def failure_lines(failures: Sequence[Mapping[str, str]]) -> list[str]:
     return [f"{name} failed for {count} videos: {reasons[name]}" for name, count in counts.items()]
 
 
-def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, float]:
-    """Defined values of a finished unit by the figure's key; speedups are against `baseline`."""
+def values_of(run: Run, record: VideoRecord) -> dict[str, float]:
+    """Defined values of a finished unit by the figure's key; speedups are against its baseline."""
     if not record.is_done:
         return {}
+    baseline = run.baselines.get(record.pair)
     costs = {key: getattr(record, key) for key in ("denoise_seconds", "end_to_end_seconds", "compute_fraction")}
     figures = {**record.metrics, **costs}
     values = {key: value for key, value in figures.items() if value is not None and not math.isnan(value)}
@@ -95,28 +94,26 @@ def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, fl
     return values
 
 
-def summarise(
-    variant: str, records: Sequence[VideoRecord], baselines: Baselines, figures: Sequence[MeasuredFigure], units: int
-) -> VariantSummary:
-    """The summary of a variant with `units` in the job; means leave out failed and missing ones."""
-    made = [record for record in records if record.variant == variant]
+def summarise(run: Run, variant: str) -> VariantSummary:
+    """The summary of a variant; means leave out failed and missing units."""
+    made = [record for record in run.records if record.variant == variant]
     done = [record for record in made if record.is_done]
-    estimates = {
-        figure.key: estimate for figure in figures if (estimate := _estimate(figure, done, baselines)) is not None
-    }
-    return VariantSummary(variant, len(done), len(made) - len(done), units - len(made), estimates)
+    estimates = {figure.key: _estimate(run, figure, done) for figure in figures_of(run.records)}
+    units = len(run.job.prompts) * len(run.job.seeds_of(0))
+    known = {key: estimate for key, estimate in estimates.items() if estimate is not None}
+    return VariantSummary(variant, len(done), len(made) - len(done), units - len(made), known)
 
 
-def _estimate(figure: MeasuredFigure, done: Sequence[VideoRecord], baselines: Baselines) -> FigureEstimate | None:
+def _estimate(run: Run, figure: MeasuredFigure, done: Sequence[VideoRecord]) -> FigureEstimate | None:
     """The estimate of a figure, None without values: a quotient of sums by prompt, for the interval."""
     sums: dict[int, Any] = defaultdict(lambda: np.zeros(2))
     values, seconds = [], SPEEDUPS.get(figure.key)
     for record in done:
-        baseline = baselines.get(record.pair)
-        value = values_of(record, baseline).get(figure.key)
+        value = values_of(run, record).get(figure.key)
         if value is not None:
             values.append(value)
-            ratio = (getattr(baseline, seconds), getattr(record, seconds)) if seconds else (value, 1)
+            plain = run.baselines.get(record.pair)
+            ratio = (getattr(plain, seconds), getattr(record, seconds)) if seconds else (value, 1)
             sums[record.prompt_index] += ratio
     if not values:
         return None

@@ -38,10 +38,9 @@ def check_run(run: Run, gates: Gates) -> list[Verdict]:
     """The verdict on each gate for each variant in `gates.variants`, by default all but the baseline."""
     points = dict(_benchmark_points(run))
     figures = {figure.key: figure for figure in figures_of(run.records)}
-    units = len(run.job.units()) // len(run.job.variants)
     verdicts = []
     for variant in gates.variants or [each.name for each in run.job.variants if each.name != BASELINE]:
-        summary = summarise(variant, run.records, run.baselines, list(figures.values()), units)
+        summary = summarise(run, variant)
         raised = {name for record in run.records if record.variant == variant for name in record.failures}
         limits = [(name, limit, True) for name, limit in gates.min.items()]
         limits += [(name, limit, False) for name, limit in gates.max.items()]
@@ -60,7 +59,7 @@ def check_run(run: Run, gates: Gates) -> list[Verdict]:
 
 def _worst(run: Run, variant: str, figure: MeasuredFigure) -> tuple[tuple[VideoRecord, float], ...]:
     made = [record for record in run.records if record.variant == variant]
-    values = [(record, values_of(record, run.baselines.get(record.pair)).get(figure.key)) for record in made]
+    values = [(record, values_of(run, record).get(figure.key)) for record in made]
     known = [(record, value) for record, value in values if value is not None]
     return tuple(sorted(known, key=lambda pair: pair[1], reverse=not figure.higher_is_better)[:WORST_SHOWN])
 

@@ -4,7 +4,9 @@ from dataclasses import replace
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.jobs.job import Job
 from galaxydit.eval.jobs.record import VideoRecord
+from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import (
     COST_FIGURES,
     FigureEstimate,
@@ -13,6 +15,7 @@ from galaxydit.eval.report.summary import (
     summarise,
     values_of,
 )
+from galaxydit.pipelines.runs import Store
 
 
 def record(
@@ -49,10 +52,12 @@ def failed(of: VideoRecord) -> VideoRecord:
     return replace(of, status="failed", traceback="RuntimeError: no", metrics={}, denoise_seconds=None, video=None)
 
 
-def summary_of(records: list[VideoRecord], units: int | None = None) -> VariantSummary:
-    baselines = {each.pair: each for each in records if each.variant == "baseline" and each.is_done}
-    units = units or len({each.pair for each in records})
-    return summarise("fast", records, baselines, figures_of(records), units)
+def run_of(records: list[VideoRecord], prompts: int = 6) -> Run:
+    return Run(Store("unused"), Job(model="m", prompts=tuple(map(str, range(prompts)))), tuple(records), damaged=0)
+
+
+def summary_of(records: list[VideoRecord], prompts: int = 6) -> VariantSummary:
+    return summarise(run_of(records, prompts), "fast")
 
 
 def estimate_of(records: list[VideoRecord], key: str) -> FigureEstimate:
@@ -89,7 +94,7 @@ def test_failed_and_missing_units_are_counted_and_units_without_a_baseline_lie_i
         failed(record("baseline", 2)),
         record("fast", 2, seconds=100.0),
     ]
-    summary = summary_of(records, units=5)
+    summary = summary_of(records, prompts=5)
     assert (summary.done, summary.failed, summary.missing) == (2, 1, 2)
     assert summary.estimates["psnr"].mean == 30.0
     assert summary.estimates["denoise_speedup"].mean == 2.0
@@ -124,13 +129,13 @@ def test_equal_videos_have_an_infinite_mean_and_no_interval():
 
 
 def test_an_undefined_value_is_absent():
-    assert "ms_ssim" not in values_of(record(ms_ssim=math.nan), None)
+    assert "ms_ssim" not in values_of(run_of([]), record(ms_ssim=math.nan))
     assert estimate_of([record(prompt=0, ms_ssim=math.nan), record(prompt=1, ms_ssim=0.5)], "ms_ssim").mean == 0.5
 
 
 def test_a_baseline_has_no_speedup_over_itself():
     baseline = record("baseline", seconds=3.0)
-    assert "denoise_speedup" not in values_of(baseline, baseline)
+    assert "denoise_speedup" not in values_of(run_of([baseline]), baseline)
 
 
 def test_columns_follow_the_registry_and_an_unknown_metric_is_refused():
