@@ -65,10 +65,6 @@ at order 1 errors grow faster than linearly within an interval, so the estimate 
 """
 
 
-def remember(history: tuple[CachedStep, ...], step: CachedStep, count: int) -> tuple[CachedStep, ...]:
-    return (*history, step)[-count:]
-
-
 def slope_ahead(
     sigma: float, newest: float, older: float, slope: float = DAMPING, largest: float = LARGEST_AHEAD
 ) -> float:

@@ -50,6 +50,7 @@ class ShareMaker(Maker):
 
     def prepare(self, rank: Rank) -> None:
         self._place = tempfile.TemporaryDirectory(prefix="galaxydit-vbench-")
+        self._log = Path(self._place.name, "log.txt")
         checkpoints = Path(self._place.name, "torch", "hub", "checkpoints")
         checkpoints.mkdir(parents=True)
         # DINO's own code looks for its weights nowhere but there, whatever path upstream gives it; so does torchvision.
@@ -99,18 +100,13 @@ class ShareMaker(Maker):
             answer = ""
         if not answer:
             code = driver.wait()
-            raise ChildProcessError(f"the benchmark died with exit code {code}; its last words: {self._last_words()}")
+            raise ChildProcessError(
+                f"the benchmark died with exit code {code}; its last words: {_last_lines(self._log)}"
+            )
         if (error := folder / "scores_error.txt").is_file():
-            raise GalaxyDiTError(_last_lines(error.read_text(encoding="utf-8")))
+            raise GalaxyDiTError(_last_lines(error))
         if not (folder / WRITTEN).is_file():
-            raise GalaxyDiTError(f"the benchmark wrote no results file; its last words: {self._last_words()}")
-
-    @property
-    def _log(self) -> Path:
-        return Path(self._place.name, "log.txt")
-
-    def _last_words(self) -> str:
-        return _last_lines(self._log.read_text(encoding="utf-8", errors="replace"))
+            raise GalaxyDiTError(f"the benchmark wrote no results file; its last words: {_last_lines(self._log)}")
 
 
 def lay_out(store: Store, paths: Mapping[str, str], folder: Path) -> None:
@@ -140,5 +136,6 @@ def _result(folder: Path, dimension: Dimension, data: Mapping[str, Any]) -> dict
     return {"score": score, "videos": {data["videos"][names[name]]["unit"]: pair for name, pair in values.items()}}
 
 
-def _last_lines(text: str) -> str:
-    return " ".join(line.strip() for line in text.strip().splitlines()[-SHOWN_LINES:])
+def _last_lines(file: Path) -> str:
+    lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return " ".join(line.strip() for line in lines[-SHOWN_LINES:])

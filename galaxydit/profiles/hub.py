@@ -1,8 +1,9 @@
 """Profiles on the Hugging Face Hub, with its cache, tokens, revisions and offline mode."""
 
 import json
+from functools import partial
 
-from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.errors import refusal
 from galaxydit.profiles.schema import Profile, read_profile
 
 PREFIX = "hf://"
@@ -18,10 +19,7 @@ def read_from_hub(address: str) -> Profile:
     from huggingface_hub import errors, hf_hub_download
 
     repository, _, revision = address.removeprefix(PREFIX).partition("@")
-
-    def refused(expected: str, cure: str) -> GalaxyDiTError:
-        return refusal("profile", address, expected, cure)
-
+    refused = partial(refusal, "profile", address)
     try:
         found = hf_hub_download(repository, FILE, revision=revision or None, dry_run=True)
         if (found.file_size or 0) > MOST_BYTES:

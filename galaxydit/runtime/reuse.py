@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from galaxydit.context_parallel import sum_over, token_group
 from galaxydit.device_queue import HostCopy
-from galaxydit.extrapolation import CachedStep, Reuse, correction, predict, remember
+from galaxydit.extrapolation import CachedStep, Reuse, correction, predict
 from galaxydit.proxies import relative_l2
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.clean import from_clean, to_clean
@@ -150,7 +150,7 @@ class StepReuse:
             if self.own is not None:
                 measured = self.own.measure(call, rows, history.get(key, ()))
                 step = step._replace(side=self.own.side(call), measured=measured)
-            history[key] = remember(history.get(key, ()), step, config.history_length)
+            history[key] = (*history.get(key, ()), step)[-config.history_length :]
             call.state.missed.pop(key, None)
         call.state.was_guided = call.is_guided
 

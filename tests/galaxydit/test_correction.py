@@ -12,7 +12,7 @@ from torch import Tensor
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig, Observer, Threshold
 from galaxydit.acceleration import Acceleration
-from galaxydit.extrapolation import CORRECTED, CachedStep, correction, missed, predict, remember
+from galaxydit.extrapolation import CORRECTED, CachedStep, correction, missed, predict
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.scheduler_response import scheduler_response
 from galaxydit.runtime.step import draws_noise
@@ -116,7 +116,7 @@ def test_it_brings_the_latent_nearer_to_that_of_full_steps(name: str, every: int
                 if corrects and history and step < calls - 1:
                     share = missed(sigmas, response, history[-1].step, step)
                     output = output + correction(output, predict(history, sigmas[step], order), share, order)
-                history = remember(history, computed, order + 1)
+                history = (*history, computed)[-order - 1 :]
             found = scheduler.step(output, timestep, found, return_dict=False)[0]
         return found
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from galaxydit.extrapolation import DAMPING, LARGEST_AHEAD, CachedStep, correction, missed, predict, remember
+from galaxydit.extrapolation import DAMPING, LARGEST_AHEAD, CachedStep, correction, missed, predict
 
 
 def cached(*values: tuple[float, float]) -> tuple[CachedStep, ...]:
@@ -36,14 +36,6 @@ def test_writing_to_a_prediction_leaves_the_history_alone() -> None:
     for order in (0, 1):
         predict(history, 0.7, order).zero_()
     assert [step.tensor.mean().item() for step in history] == [1.0, 3.0]
-
-
-def test_no_more_is_remembered_than_is_needed() -> None:
-    history: tuple[CachedStep, ...] = ()
-    for step in cached((0.9, 1.0), (0.8, 2.0), (0.7, 3.0)):
-        history = remember(history, step, 2)
-    assert [step.sigma for step in history] == [0.8, 0.7]
-    assert len(remember(history, history[0], 1)) == 1
 
 
 @pytest.mark.parametrize("reused", [1, 2, 5])
