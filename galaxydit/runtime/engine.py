@@ -16,7 +16,7 @@ from galaxydit.proxies import Place
 from galaxydit.runtime.call import Call, LeaveForward
 from galaxydit.runtime.correction_weights import correction_weights
 from galaxydit.runtime.full_compute import check_continuity_afterwards, why_computed
-from galaxydit.runtime.guidance import guidance_of, says_guided
+from galaxydit.runtime.guidance import says_guided
 from galaxydit.runtime.identity import CallIdentity, KnownValue, UnknownCallError, identify
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.outputs import build_output, tensors_of
@@ -77,10 +77,7 @@ class Engine:
         return output
 
     def _identify(self, context: CacheContext | None, inputs: dict[str, Any]) -> CallIdentity:
-        source = self.session.source
-        scheduler = source.scheduler_of(context, inputs.get("timestep"))
-        scale = guidance_of(source.pipe, self.component)
-        return identify(self.component, self.transformer, self.family, context, scheduler, inputs, scale)
+        return identify(self.component, self.transformer, self.family, self.session.source, context, inputs)
 
     @beside_the_model
     def _locate(self, context: CacheContext | None, inputs: dict[str, Any]) -> Call | None:
@@ -94,15 +91,10 @@ class Engine:
             return None
         branch = trajectory.branch_of(identity)
         state = trajectory.enter(identity, branch)
-        known = state.conditions.get(branch, {})
-        if known and (changed := identity.changed(known)):
+        if branch in state.conditions and (changed := identity.changed(state.conditions[branch])):
             self.session.warn_and_note(f"{', '.join(changed)} changed between two steps, so the next step is computed")
             state.forget(identity.info.step)
-            known = {}
-        state.conditions[branch] = {
-            name: known[name] if name in known and known[name].is_of(value) else KnownValue(value)
-            for name, value in identity.conditions.items()
-        }
+        state.conditions[branch] = {name: KnownValue(value) for name, value in identity.conditions.items()}
         scope = "all branches" if self.config.guidance_alignment else branch
         call = Call(
             generation, trajectory, self.component, state, branch, scope, identity.info, inputs["hidden_states"]

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from galaxydit.adapters import adapter_sizes, adapter_states
 from galaxydit.families import Family
 from galaxydit.runtime.clean import weights_of_input
+from galaxydit.runtime.guidance import guidance_of
+from galaxydit.runtime.source import Source
 from galaxydit.runtime.step import StepInfo, locate, timesteps_address
 
 ALWAYS_MOVING = ("hidden_states", "timestep", "return_dict")
@@ -63,10 +65,9 @@ def identify(
     component: str,
     transformer: nn.Module,
     family: Family,
+    source: Source,
     context: CacheContext | None,
-    scheduler: Any | None,
     inputs: Mapping[str, Any],
-    guidance_scale: float = 1.0,
 ) -> CallIdentity:
     """The identity of a call. Raises UnknownCallError where the call has to be computed in full."""
     latent, timestep = inputs.get("hidden_states"), inputs.get("timestep")
@@ -78,6 +79,7 @@ def identify(
             "gradients are recorded through this call, and a prediction has none, so it is computed in full; call "
             "inside torch.no_grad() to reuse steps"
         )
+    scheduler = source.scheduler_of(context, timestep)
     info = locate(context, scheduler, timestep)
     if info is None:
         raise UnknownCallError(
@@ -94,7 +96,7 @@ def identify(
         weights=weights_of_input(scheduler, info) or (1 - info.sigma, info.sigma),
         latent=latent,
         shares_latent=family.shares_latent,
-        guidance_scale=guidance_scale,
+        guidance_scale=guidance_of(source.pipe, component),
         conditions=conditions | {"adapters": (hash(adapter_states(transformer)), adapter_sizes(transformer))},
         timesteps_address=timesteps_address(timestep, context.timestep if context else None),
         scheduler=scheduler,
@@ -116,22 +118,15 @@ class KnownValue:
     def tensor(self) -> Tensor:
         return self._value
 
-    def is_of(self, value: Any) -> bool:
-        """Whether this was made from the same object, which did not change since."""
-        if not isinstance(self._value, Tensor):
-            return self._value is value and not self._parts
-        is_same = isinstance(value, Tensor) and value is self._object() and self._version is not None
-        return is_same and _version_of(value) == self._version
-
     def is_unchanged(self, value: Any) -> bool:
-        if self.is_of(value):
-            return True
         parts, known = _parts_of(value), self._value
         if self._parts or parts:
             same = parts.keys() == self._parts.keys()
             return same and all(known.is_unchanged(parts[name]) for name, known in self._parts.items())
         if not isinstance(known, Tensor) or not isinstance(value, Tensor):
-            return type(known) is type(value) and _are_equal(known, value)
+            return known is value or (type(known) is type(value) and _are_equal(known, value))
+        if value is self._object() and self._version is not None and _version_of(value) == self._version:
+            return True
         if _version_of(known) != self._kept_version:
             return False
         same_kind = value.shape == known.shape and value.dtype == known.dtype and value.device == known.device

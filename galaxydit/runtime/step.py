@@ -145,21 +145,20 @@ def noise_of(scheduler: Any | None) -> Noise:
     """Whether the scheduler draws noise in every step, so that an output belongs to the noise of its step."""
     if scheduler is None:
         return Noise.UNKNOWN
-    if draws_noise(scheduler):
+    config, name = getattr(scheduler, "config", None), type(scheduler).__name__
+    is_sde = str(getattr(config, "algorithm_type", "")).startswith("sde")
+    if is_sde or getattr(config, "stochastic_sampling", False) or any(part in name for part in STOCHASTIC):
         return Noise.DRAWN
     step = getattr(scheduler, "step", None)
     arguments = () if step is None else inspect.signature(step).parameters
     # FlowMatchEuler ignores `s_churn`, and FlowMatchHeun adds so little by it that velocities are still reused best.
-    churns = "s_churn" in arguments and not type(scheduler).__name__.startswith("FlowMatch")
+    churns = "s_churn" in arguments and not name.startswith("FlowMatch")
     return Noise.POSSIBLE if "eta" in arguments or churns else Noise.NONE
 
 
 def draws_noise(scheduler: Any | None) -> bool:
     """Whether the scheduler is stochastic, so that earlier outputs no longer add up linearly; False for None."""
-    config = getattr(scheduler, "config", None)
-    differential = str(getattr(config, "algorithm_type", "")).startswith("sde")
-    sampled = differential or bool(getattr(config, "stochastic_sampling", False))
-    return sampled or any(name in type(scheduler).__name__ for name in STOCHASTIC)
+    return noise_of(scheduler) is Noise.DRAWN
 
 
 def sigmas_in(scheduler: Any | None) -> list[float] | None:
