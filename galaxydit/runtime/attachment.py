@@ -14,20 +14,15 @@ from galaxydit.runtime.hooks import module_hooks
 from galaxydit.runtime.registration import HOOK_NAME, HookSet
 from galaxydit.runtime.session import Session
 
-DEFERRED = "settings that were set within this generation hold from the next generation on"
-
 
 @dataclass(eq=False)
 class Attachment:
-    """One configuration on the transformers of a pipeline, as of one request (`Acceleration.using`).
-
-    Attributes:
-        session: its generations; engines: by component; hooks: those that it needs below the transformers.
-    """
+    """One configuration on the transformers of a pipeline, as of one request (`Acceleration.using`)."""
 
     session: Session
-    engines: Mapping[str, Engine]
-    hooks: HookSet | None = field(default=None, init=False)
+    engines: Mapping[str, Engine]  # by component
+    hooks: HookSet | None = field(default=None, init=False)  # below the transformers, once they are placed
+    is_former: bool = field(default=False, init=False)  # a former base with a generation under way
 
     @property
     def config(self) -> GalaxyDiTConfig:
@@ -71,8 +66,7 @@ class Attachments:
 
     def __init__(self, base: Attachment) -> None:
         self.base = base
-        self._others: list[Attachment] = []  # of open `using` blocks, and former bases with a generation under way
-        self._former: list[Attachment] = []
+        self._others: list[Attachment] = []  # of open `using` blocks, and former bases
         self._lock = threading.RLock()
 
     def wanted(self) -> Attachment:
@@ -89,9 +83,9 @@ class Attachments:
         """`current`, with its hooks in place; when a generation begins, those of former settings are removed."""
         with self._lock:
             current = self.current()
-            for former in [one for one in self._former if one is not current and not one.session.is_under_way()]:
-                self._former.remove(former)
-                self._close(former)
+            for other in list(self._others):
+                if other.is_former and other is not current and not other.session.is_under_way():
+                    self._close(other)
             current.place()
             return current
 
@@ -102,8 +96,8 @@ class Attachments:
             base.session.text_seconds = former.session.text_seconds
             base.session.text_joules = former.session.text_joules
             if former.session.is_under_way():
-                former.session.note(DEFERRED)
-                self._former.append(former)
+                former.session.note("settings that were set within this generation hold from the next generation on")
+                former.is_former = True
                 self._others.append(former)
             else:
                 former.remove()
@@ -133,11 +127,11 @@ class Attachments:
 
     @property
     def reports(self) -> list[Report]:
-        return [report for one in (self.base, *self._former) for report in one.reports]
+        former = [one for one in self._others if one.is_former]
+        return [report for one in (self.base, *former) for report in one.reports]
 
     def remove(self) -> None:
         with self._lock:
             for other in list(self._others):
                 self._close(other)
-            self._former.clear()
             self.base.remove()

@@ -34,8 +34,7 @@ class HookSet:
     """Hooks registered and removed together; `timesteps` is the scheduler's tensor at the last transformer call."""
 
     def __init__(self, roots: Iterable[nn.Module] = ()) -> None:
-        self._undo: list[Callable[[], None]] = []
-        self._hooks: list[PluginHook] = []
+        self._hooks: list[tuple[PluginHook, Callable[[], None]]] = []  # with the function that removes it
         self._roots = list(roots)
         self.timesteps: Any | None = None
 
@@ -46,12 +45,9 @@ class HookSet:
         """
         if is_root:
             self._roots.append(module)
-        self._hooks.append(hook)
-        compiled = getattr(module, "_compiled_call_impl", None) is not None
-        if compiled and not is_root and not is_hooked(module):
-            self._undo.append(hook_around_compiled(module, hook))
-        else:
-            self._undo.append(insert_innermost(module, hook))
+        is_compiled = getattr(module, "_compiled_call_impl", None) is not None
+        is_around = is_compiled and not is_root and not is_hooked(module)
+        self._hooks.append((hook, (hook_around_compiled if is_around else insert_innermost)(module, hook)))
 
     def refresh(self) -> None:
         """Tell diffusers, which caches a list of the hooks below each transformer, that they have changed."""
@@ -61,13 +57,14 @@ class HookSet:
 
     @property
     def are_attached(self) -> bool:
-        return bool(self._undo)
+        return bool(self._hooks)
 
     def remove(self) -> None:
-        for hook in self._hooks:
+        for hook, _ in self._hooks:
             hook.removed = True
-        while self._undo:
-            self._undo.pop()()
+        while self._hooks:
+            _, undo = self._hooks.pop()
+            undo()
         self.refresh()
 
 
