@@ -4,7 +4,6 @@ Two more components show in pairs of methods: guidance alignment in `galaxydit p
 alone`; the placement of full steps in `searched schedule` and `uniform skip order 1`.
 """
 
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +12,9 @@ from diffusers import DiffusionPipeline
 from galaxydit import GalaxyDiTConfig
 from galaxydit.errors import refusal
 from galaxydit.eval.methods.galaxydit_methods import at_speedups
-from galaxydit.eval.methods.method import Setting, geometric_grid, method
+from galaxydit.eval.methods.method import AttachMethod, Context, Setting, geometric_grid, method
 from galaxydit.pipelines.compute_counter import only_transformer
-from galaxydit.pipelines.trial import Attached, accelerated
+from galaxydit.pipelines.trial import accelerated
 from galaxydit.profiles.registry import find_profile
 from galaxydit.profiles.settings import resolve
 from galaxydit.request import Request
@@ -33,34 +32,21 @@ def shipped(pipe: DiffusionPipeline, **target: Any) -> GalaxyDiTConfig:
     return resolve(pipe, Request(profile=profile, **target)).config
 
 
-def _changed(pipe: DiffusionPipeline, setting: Setting, **changed: Any) -> AbstractContextManager[Attached]:
-    return accelerated(pipe, config=replace(shipped(pipe, **setting), **changed))
+def changed(**options: Any) -> AttachMethod:
+    """Attaches the shipped configuration with these options in place of its own."""
+
+    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
+        return accelerated(pipe, config=replace(shipped(pipe, **setting), **options))
+
+    return attach
 
 
-@method("last full step repeated", "ablation", at_speedups)
-def attach_order_0(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    return _changed(pipe, setting, order=0)
+def _max_errors(steps: int) -> list[Setting]:
+    return [{"max_error": value} for value in geometric_grid(0.003, 1.0, 18)]
 
 
-@method("without correction", "ablation", at_speedups)
-def attach_uncorrected(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    return _changed(pipe, setting, correction=False)
-
-
-@method("residual reused", "ablation", at_speedups)
-def attach_residual(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    return _changed(pipe, setting, reuse="residual")
-
-
-@method("first fifth computed", "ablation", at_speedups)
-def attach_warm_up(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    return _changed(pipe, setting, warmup=0.2)
-
-
-@method(
-    "expected error instead of a budget",
-    "ablation",
-    lambda steps: [{"max_error": value} for value in geometric_grid(0.003, 1.0, 18)],
-)
-def attach_max_error(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    return _changed(pipe, setting)
+method("last full step repeated", "ablation", at_speedups)(changed(order=0))
+method("without correction", "ablation", at_speedups)(changed(correction=False))
+method("residual reused", "ablation", at_speedups)(changed(reuse="residual"))
+method("first fifth computed", "ablation", at_speedups)(changed(warmup=0.2))
+method("expected error instead of a budget", "ablation", _max_errors)(changed())

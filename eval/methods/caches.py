@@ -4,8 +4,8 @@ diffusers' caches key their state by the cache context, so Wan's branches have s
 attention layers have one state and assume both branches in one batch, so a hook around the cache joins the branches.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from galaxydit.families import SEPARATE
 from galaxydit.pipelines.trial import Attached
 from galaxydit.runtime.recognition import family_of
 
-ADAPTER_HOOK = "galaxydit_compare_adapter"
+HOOK = "galaxydit_compare"
 REGISTRY = "_diffusers_hook"  # diffusers creates this attribute on every module that it inspects
 
 
@@ -83,6 +83,20 @@ class AdapterHook(ModelHook):
 
 
 @contextmanager
+def hooked(transformer: nn.Module, hooks: Sequence[tuple[nn.Module, ModelHook]]) -> Iterator[None]:
+    """Within the context, each of these modules of the transformer has its hook."""
+    registries = [HookRegistry.check_if_exists_or_initialize(module) for module, _ in hooks]
+    for registry, (_, hook) in zip(registries, hooks, strict=True):
+        registry.register_hook(hook, HOOK)
+    HookRegistry.check_if_exists_or_initialize(transformer).invalidate_child_registries_cache()
+    try:
+        yield
+    finally:
+        for registry in registries:
+            registry.remove_hook(HOOK, recurse=False)
+
+
+@contextmanager
 def enabled(
     pipe: DiffusionPipeline, config: Any, adapter: Callable[[], AdapterHook] | None = None
 ) -> Iterator[Attached]:
@@ -91,18 +105,13 @@ def enabled(
     `adapter` returns a hook around the cache for guidance branches that are separate calls.
     """
     transformer = pipe.transformer
-    with restored(pipe):
+    with restored(pipe), ExitStack() as stack:
         transformer.enable_cache(config)
-        registry = HookRegistry.check_if_exists_or_initialize(transformer)
+        stack.callback(transformer.disable_cache)
         if adapter is not None and family_of(transformer).branches == SEPARATE:
-            registry.register_hook(adapter(), ADAPTER_HOOK)
-            registry.invalidate_child_registries_cache()
+            stack.enter_context(hooked(transformer, [(transformer, adapter())]))
         kept = [vars(hook) for hook in hooks_in(transformer)]
-        try:
-            yield Attached(lambda: bytes_in([held[name] for held in kept for name in held if "state" in name]))
-        finally:
-            registry.remove_hook(ADAPTER_HOOK, recurse=False)
-            transformer.disable_cache()
+        yield Attached(lambda: bytes_in([held[name] for held in kept for name in held if "state" in name]))
 
 
 def timestep_left(pipe: DiffusionPipeline) -> Callable[[], float]:

@@ -1,23 +1,27 @@
-"""cache-dit's DBCache: alone, with its TaylorSeer calibrator, and with one decision for both guidance branches.
+"""cache-dit's DBCache: alone, with its TaylorSeer calibrator, with one decision for both branches, with step masks.
 
-The first blocks run at every step; the others are reused while the residual of the first ones changes little.
+The first blocks run at every step; the others are reused while the residual of the first ones changes little. Under a
+step computation mask, from cache-dit's presets or the plugin's plan, all blocks run at the full steps of the mask, and
+at the others a forecaster extrapolates the residual of all blocks but the first.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from diffusers import DiffusionPipeline
 
 from galaxydit.eval.methods.caches import bytes_in, restored
-from galaxydit.eval.methods.method import Setting, geometric_grid, method
+from galaxydit.eval.methods.fewer_steps import scheduled_steps
+from galaxydit.eval.methods.method import Context, Setting, geometric_grid, method
 from galaxydit.pipelines.trial import Attached
 
 NONE, TAYLOR, DMD, FOCA = FORECASTERS = "none", "TaylorSeer", "DMD", "FoCa"  # cache-dit's calibrators
+PRESETS = ("slow", "medium", "fast", "ultra")
 
 
-def _settings(steps: int, calibrator: Setting) -> list[Setting]:
+def _settings(steps: int, **calibrator: Any) -> list[Setting]:
     """Thresholds of the residual's change, each with two numbers of warm-up steps; `calibrator` may hold an `order`.
 
     One block runs at every step, because cache-dit's default of 8 leaves little to skip in the 10 blocks of wan-tiny.
@@ -29,19 +33,32 @@ def _settings(steps: int, calibrator: Setting) -> list[Setting]:
     ]
 
 
-def _held(manager: Any) -> int:
-    contexts = manager._cached_context_manager.values()
-    return bytes_in([[each.buffers, *each.get_calibrators(), *each.get_cfg_calibrators()] for each in contexts])
+def _presets(steps: int) -> list[Setting]:
+    return [
+        {"steps": steps, "preset": preset, "forecaster": forecaster} for forecaster in FORECASTERS for preset in PRESETS
+    ]
 
 
-@contextmanager
-def with_cache_dit(
-    pipe: DiffusionPipeline, forecaster: str = NONE, order: int | None = None, **config: Any
-) -> Iterator[Attached]:
-    """cache-dit within the context, with options of its `DBCacheConfig`, a forecaster and the order of TaylorSeer."""
+def _plans(steps: int) -> list[Setting]:
+    """Faster plans than the wanted speedups, because the first block runs at every step."""
+    return [
+        {"steps": steps, "plan": speedup, "forecaster": forecaster}
+        for forecaster in (TAYLOR, DMD)
+        for speedup in geometric_grid(1.25, 8.0, 16)
+    ]
+
+
+def _cache_dit() -> Any:
     os.environ.setdefault("CACHE_DIT_LOG_LEVEL", "ERROR")  # cache-dit reads it when it is imported
     import cache_dit
 
+    return cache_dit
+
+
+@contextmanager
+def _enabled(pipe: DiffusionPipeline, forecaster: str, order: int | None = None, **config: Any) -> Iterator[Attached]:
+    """cache-dit within the context, with options of its `DBCacheConfig`, a forecaster and the order of TaylorSeer."""
+    cache_dit = _cache_dit()
     options = {} if order is None else {"taylorseer_order": order}
     calibrator = None if forecaster == NONE else getattr(cache_dit, f"{forecaster}CalibratorConfig")(**options)
     with restored(pipe):
@@ -55,9 +72,13 @@ def with_cache_dit(
             cache_dit.disable_cache(pipe)
 
 
-def _enabled(pipe: DiffusionPipeline, setting: Setting, *, joint: bool) -> AbstractContextManager[Attached]:
-    """DBCache within the context; `joint`: one decision for both guidance branches."""
-    return with_cache_dit(
+def _held(manager: Any) -> int:
+    contexts = manager._cached_context_manager.values()
+    return bytes_in([[each.buffers, *each.get_calibrators(), *each.get_cfg_calibrators()] for each in contexts])
+
+
+def _by_threshold(pipe: DiffusionPipeline, setting: Setting, *, joint: bool) -> Context:
+    return _enabled(
         pipe,
         TAYLOR if "order" in setting else NONE,
         setting.get("order"),
@@ -68,22 +89,46 @@ def _enabled(pipe: DiffusionPipeline, setting: Setting, *, joint: bool) -> Abstr
     )
 
 
-@method("DBCache", "cache-dit (github.com/vipshop/cache-dit)", lambda steps: _settings(steps, {}), needs="cache_dit")
+def _by_mask(pipe: DiffusionPipeline, mask: Sequence[int], forecaster: str) -> Context:
+    return _enabled(
+        pipe,
+        forecaster,
+        Fn_compute_blocks=1,
+        num_inference_steps=len(mask),
+        steps_computation_mask=list(mask),
+        steps_computation_policy="static",
+    )
+
+
+@method("DBCache", "cache-dit (github.com/vipshop/cache-dit)", _settings, needs="cache_dit")
 @method(
     "DBCache + TaylorSeer",
     "cache-dit (github.com/vipshop/cache-dit)",
-    lambda steps: _settings(steps, {"order": 1}),
+    lambda steps: _settings(steps, order=1),
     needs="cache_dit",
 )
-def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    return _enabled(pipe, setting, joint=False)
+def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
+    return _by_threshold(pipe, setting, joint=False)
+
+
+@method("DBCache joint CFG", "cache-dit (github.com/vipshop/cache-dit)", _settings, needs="cache_dit")
+def attach_joint(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
+    return _by_threshold(pipe, setting, joint=True)
+
+
+@method("DBCache preset masks", "cache-dit (github.com/vipshop/cache-dit)", _presets, needs="cache_dit")
+def attach_preset(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
+    mask = _cache_dit().steps_mask(total_steps=setting["steps"], mask_policy=setting["preset"])
+    return _by_mask(pipe, mask, setting["forecaster"])
 
 
 @method(
-    "DBCache joint CFG",
+    "DBCache planned masks",
     "cache-dit (github.com/vipshop/cache-dit)",
-    lambda steps: _settings(steps, {}),
+    _plans,
     needs="cache_dit",
+    follows_profile=True,
 )
-def attach_joint(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    return _enabled(pipe, setting, joint=True)
+def attach_plan(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
+    full = scheduled_steps(pipe, setting["plan"], setting["steps"], setting.get("profile"))
+    return _by_mask(pipe, [int(step in full) for step in range(setting["steps"])], setting["forecaster"])

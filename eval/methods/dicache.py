@@ -6,7 +6,6 @@ change of the probe's residual. The first `first` steps are computed.
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 from diffusers import DiffusionPipeline
@@ -14,9 +13,8 @@ from torch import Tensor
 
 from galaxydit import Reuse
 from galaxydit.eval.methods.accumulation import Accumulation, attached, mean_size, share_of_steps, warm_ups
-from galaxydit.eval.methods.method import Setting, geometric_grid, method
+from galaxydit.eval.methods.method import Context, Setting, geometric_grid, method
 from galaxydit.extrapolation import CachedStep
-from galaxydit.pipelines.trial import Attached
 from galaxydit.runtime.call import Call
 
 PROBE = "block_residual"
@@ -64,6 +62,6 @@ def published_settings(steps: int) -> list[Setting]:
 
 
 @method("DiCache", "arXiv 2508.17356", settings, published=published_settings)
-def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
     policy = Accumulation(setting["threshold"], setting["first"])
     return attached(pipe, policy, proxy="block_output", guidance_alignment=False, reuse=AlignedResidual(), order=1)

@@ -6,7 +6,6 @@ reaches a `threshold` (section 3.3). The conditional branch decides for both. A 
 last full step. The first `first` and the last `last` steps are computed.
 """
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -14,8 +13,7 @@ from diffusers import DiffusionPipeline
 from torch import Tensor
 
 from galaxydit.eval.methods.accumulation import Accumulation, Difference, attached, share_of_steps, warm_ups
-from galaxydit.eval.methods.method import Setting, geometric_grid, method
-from galaxydit.pipelines.trial import Attached
+from galaxydit.eval.methods.method import Context, Setting, geometric_grid, method
 from galaxydit.policies.policy import Observation
 from galaxydit.proxies import EASYCACHE, Place, Proxy
 
@@ -51,6 +49,6 @@ def published_settings(steps: int) -> list[Setting]:
 
 
 @method("EasyCache", "arXiv 2507.02860", settings, published=published_settings)
-def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
     policy = Accumulation(setting["threshold"], setting["first"], setting["last"], predicted_change)
     return attached(pipe, policy, proxy=LATENT, reuse=Difference(measures=True))

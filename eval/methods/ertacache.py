@@ -20,7 +20,6 @@ of a table (`Pairs`) holds the values of step t for the earlier steps t - 1, t -
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,12 +30,11 @@ from torch import Tensor
 from galaxydit import FixedSteps
 from galaxydit.errors import check_count
 from galaxydit.eval.methods.accumulation import Difference, attached
-from galaxydit.eval.methods.method import Setting, method
+from galaxydit.eval.methods.fixed_schedules import full_step_counts
+from galaxydit.eval.methods.method import Context, Setting, method
 from galaxydit.eval.methods.trajectory import Pairs, RecordedSteps, at, check_calibrated, over_pairs, record_each
-from galaxydit.eval.methods.uniform_skip import full_step_counts
 from galaxydit.extrapolation import CachedStep
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.trial import Attached
 from galaxydit.policies.policy import Decision, Observation
 from galaxydit.proxies import relative_l1
 from galaxydit.runtime.call import Call
@@ -59,15 +57,15 @@ class OfflineSchedule(FixedSteps):
 class Rectified(Difference):
     """The difference of the last full step times 1 + K, and the prediction times phi, by branch and step."""
 
-    def __init__(self, sources: Sequence[int], factors: Mapping[str, Pairs], scales: Pairs | None) -> None:
+    def __init__(self, factors: Mapping[str, Pairs], scales: Pairs | None) -> None:
         super().__init__()
-        self.sources, self.factors, self.scales = sources, factors, scales
+        self.factors, self.scales = factors, scales
 
     def predict(self, call: Call, past: Sequence[CachedStep]) -> Tensor:
-        step, source = call.info.step, self.sources[call.info.step]
-        factor = at(self.factors[call.branch], source, step) if self.factors else 0.0
-        scale = at(self.scales, source, step) if self.scales else 1.0
-        change = past[-1].tensor - past[-1].side
+        source, step = past[-1], call.info.step
+        factor = at(self.factors[call.branch], source.step, step) if self.factors else None
+        scale = at(self.scales, source.step, step) if self.scales else None
+        change = source.tensor - source.side
         return (1.0 if scale is None else scale) * (call.latent + (1 + (factor or 0.0)) * change)
 
 
@@ -130,16 +128,15 @@ def _factor(recordings: Sequence[RecordedSteps], branch: str, earlier: int, step
     return slope_through_origin([(true - cached, cached) for true, cached in residuals])
 
 
-def _scale(recordings: Sequence[RecordedSteps], factors: dict[str, Pairs], earlier: int, step: int) -> float:
+def _scale(recordings: Sequence[RecordedSteps], factors: Mapping[str, Pairs], earlier: int, step: int) -> float:
     pairs = []
     for each in recordings:
         predicted = {
             branch: each.latents[step] + (1 + (at(table, earlier, step) or 0.0)) * each.residual(earlier, branch)
             for branch, table in factors.items()
         }
-        pairs.append(
-            (each.guided(step), guide(predicted[CONDITIONAL], predicted.get(UNCONDITIONAL), each.guidance_scale))
-        )
+        reused = guide(predicted[CONDITIONAL], predicted.get(UNCONDITIONAL), each.guidance_scale)
+        pairs.append((each.guided(step), reused))
     return min(1.0, max(0.0, slope_through_origin(pairs)))
 
 
@@ -150,10 +147,10 @@ def slope_through_origin(pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
 
 
 @method("ERTACache (guessed)", "arXiv 2508.21091", settings, published=published_settings, calibrate=calibrate)
-def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
     check_count("full_steps", setting["full_steps"], 1)
     sources = sources_for(calibration["errors"], setting["full_steps"])
     factors = calibration["factors"] if setting["rectify"] else {}
     scales = calibration["scales"][int(setting["rectify"])] if setting["adjust"] else None
     schedule = OfflineSchedule(tuple(sources), len(sources))
-    return attached(pipe, schedule, reuse=Rectified(sources, factors, scales))
+    return attached(pipe, schedule, reuse=Rectified(factors, scales))

@@ -10,14 +10,13 @@ from copy import deepcopy
 from typing import Any
 
 from diffusers import DiffusionPipeline
-from diffusers.hooks.hooks import HookRegistry
 from torch import nn
 
 from galaxydit.calibration.full_precision import widen
-from galaxydit.eval.methods.caches import ADAPTER_HOOK, AdapterHook, restored
+from galaxydit.eval.methods.caches import AdapterHook, hooked, restored
+from galaxydit.eval.methods.fewer_steps import scheduled_steps
 from galaxydit.eval.methods.galaxydit_methods import AT_SPEEDUPS
 from galaxydit.eval.methods.method import Setting, method
-from galaxydit.eval.methods.scheduled_levels import scheduled_steps
 from galaxydit.pipelines.compute_counter import only_transformer
 from galaxydit.pipelines.trial import Attached
 
@@ -47,12 +46,6 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Itera
     transformer = only_transformer(pipe)
     exact = deepcopy(transformer).float()
     exact.register_forward_pre_hook(widen, with_kwargs=True)
-    with restored(pipe):
-        hook = ExactPrediction(exact, scheduled_steps(pipe, setting["speedup"], setting["of"]))
-        registry = HookRegistry.check_if_exists_or_initialize(transformer)
-        registry.register_hook(hook, ADAPTER_HOOK)
-        registry.invalidate_child_registries_cache()
-        try:
-            yield Attached(lambda: 0, hook.state_manager.reset)
-        finally:
-            registry.remove_hook(ADAPTER_HOOK, recurse=False)
+    hook = ExactPrediction(exact, scheduled_steps(pipe, setting["speedup"], setting["of"]))
+    with restored(pipe), hooked(transformer, [(transformer, hook)]):
+        yield Attached(lambda: 0, hook.state_manager.reset)

@@ -13,23 +13,36 @@ from galaxydit.pipelines.trial import Attached
 
 Setting = Mapping[str, Any]
 """Parameters of a method as JSON data, such as {"threshold": 0.08}."""
-Calibrate = Callable[[DiffusionPipeline, Sequence[str], GenerationSettings, int], Any]
-"""Function from pipeline, calibration prompts, generation settings and seed (that of the first prompt; each further
-prompt adds 1) to JSON data, the method's calibration."""
-AttachMethod = Callable[[DiffusionPipeline, Setting, Any], AbstractContextManager[Attached]]
-"""Function from pipeline, setting and calibration to a context in which the pipeline generates with the method; after
-it the pipeline is bit-identical to before."""
+Settings = Callable[[int], Sequence[Setting]]
+"""Function from a number of steps to settings, from accurate to fast."""
+Context = AbstractContextManager[Attached]
+"""In it, the pipeline generates with a method; after it, the pipeline is bit-identical to before."""
+AttachMethod = Callable[[DiffusionPipeline, Setting, Any], Context]
+"""Function from pipeline, setting and the method's calibration (None without one)."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """A compared method, whose declaration `method` documents."""
+    """A compared method.
+
+    Attributes:
+        name: unique, for tables, without commas.
+        source: paper or project, "control", "this project" or "ablation".
+        settings: candidates; those of a tuned method should cover speedups from 1.25 to 3.5.
+        calibrate: measures what `attach` needs, as JSON data, once and never on scored prompts; by default nothing.
+            Function from pipeline, calibration prompts, generation settings and the seed of the first prompt, to which
+            each further prompt adds 1.
+        generation: changes the generation settings for a setting, for example to fewer steps.
+        tuned: False scores all settings without tuning.
+        needs: optional module that the method imports.
+        follows_profile: whether a setting may have "profile", the path of a profile file.
+    """
 
     name: str
     source: str
-    settings: Callable[[int], Sequence[Setting]]
+    settings: Settings
     attach: AttachMethod
-    calibrate: Calibrate | None = None
+    calibrate: Callable[[DiffusionPipeline, Sequence[str], GenerationSettings, int], Any] | None = None
     generation: Callable[[GenerationSettings, Setting], GenerationSettings] | None = None
     tuned: bool = True
     needs: str | None = None
@@ -50,36 +63,16 @@ METHODS: dict[str, Method] = {}
 
 
 def method(
-    name: str,
-    source: str,
-    settings: Callable[[int], Sequence[Setting]],
-    *,
-    published: Callable[[int], Sequence[Setting]] | None = None,
-    calibrate: Calibrate | None = None,
-    generation: Callable[[GenerationSettings, Setting], GenerationSettings] | None = None,
-    tuned: bool = True,
-    needs: str | None = None,
-    follows_profile: bool = False,
+    name: str, source: str, settings: Settings, *, published: Settings | None = None, **options: Any
 ) -> Callable[[AttachMethod], AttachMethod]:
-    """Decorator that declares the function `attach` as a compared method.
+    """Decorator that declares the function `attach` as a compared method; `options` are further fields of `Method`.
 
     `name`, `source`, `tuned` and `needs` must be literals, because the command line reads them without torch.
-
-    Args:
-        name: unique, for tables, without commas.
-        source: paper or project, "control", "this project" or "ablation".
-        settings: candidate settings for a number of steps, from accurate to fast; a tuned method should cover speedups
-            from 1.25 to 3.5.
-        published: settings of "NAME published", a second method whose settings are scored without tuning.
-        calibrate: measures what `attach` needs, once, never on scored prompts; by default nothing.
-        generation: changes the generation settings for a setting, for example to fewer steps.
-        tuned: False scores all settings without tuning.
-        needs: optional module that the method imports.
-        follows_profile: whether a setting may have "profile", the path of a profile file.
+    `published` are the settings of a second method, "NAME published", which are scored without tuning.
     """
 
     def declare(attach: AttachMethod) -> AttachMethod:
-        declared = Method(name, source, settings, attach, calibrate, generation, tuned, needs, follows_profile)
+        declared = Method(name, source, settings, attach, **options)
         METHODS[name] = declared
         if published is not None:
             second = f"{name} published"

@@ -15,22 +15,22 @@ steps and the `interval` of later ones.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
 from diffusers import DiffusionPipeline
-from diffusers.hooks.hooks import BaseState, HookRegistry, ModelHook, StateManager
+from diffusers.hooks.hooks import StateManager
 from torch import Tensor, nn
 
 from galaxydit.eval.methods.accumulation import check_branches, share_of_steps, warm_ups
-from galaxydit.eval.methods.caches import bytes_in, restored
+from galaxydit.eval.methods.caches import AdapterHook, BranchState, bytes_in, hooked, restored
 from galaxydit.eval.methods.method import Setting, method
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import Attached
 from galaxydit.runtime.recognition import blocks_of, family_of
 
-HOOK = "galaxydit_compare_background"
 BACKGROUND_SHARE = 0.7  # of the blocks: the authors' 28 of 40
 WARM_UP = 0.12  # of the steps: the authors' 6 of 50
 LISTED = (6, 18, 26, 32, 38, 42, 46, 48)  # the authors' full steps after the warm-up, of 50
@@ -38,47 +38,28 @@ PROFILED_PROMPTS = 4  # the profile hardly depends on the prompt
 PROBED_CALLS = 5  # attention is measured in every fifth call of a block
 
 
-class SegmentState(BaseState):
-    """State of consecutive background blocks in one branch.
-
-    entered: their input in the current step; residual: their output - input in the last full step; None before it.
-    """
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.step = -1
-        self.entered: Tensor | None = None
-        self.residual: Tensor | None = None
-
-
-class SegmentHook(ModelHook):
+class SegmentHook(AdapterHook):
     """Hook of one block: a full step runs it; in a reused step the segment's first block adds the residual.
 
-    The hooks of a segment share `manager`, which has a `SegmentState` for each branch.
+    The hooks of a segment share `states`, which has for each branch the "step", the "input" of the segment in the
+    current step, and its "residual", output - input in the last full step.
     """
 
-    _is_stateful = True
-
-    def __init__(self, manager: StateManager, is_full: Callable[[int], bool], is_first: bool, is_last: bool) -> None:
+    def __init__(self, states: StateManager, is_full: Callable[[int], bool], is_first: bool, is_last: bool) -> None:
         super().__init__()
-        self.state_manager, self.is_full, self.is_first, self.is_last = manager, is_full, is_first, is_last
+        self.state_manager, self.is_full, self.is_first, self.is_last = states, is_full, is_first, is_last
 
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         state = self.state_manager.get_state()
         hidden = args[0] if args else kwargs["hidden_states"]
         if self.is_first:
-            state.step, state.entered = state.step + 1, hidden
-        if state.residual is not None and not self.is_full(state.step):
-            return hidden + state.residual if self.is_first else hidden
+            state["step"], state["input"] = state.get("step", -1) + 1, hidden
+        if "residual" in state and not self.is_full(state["step"]):
+            return hidden + state["residual"] if self.is_first else hidden
         output = self.fn_ref.original_forward(*args, **kwargs)
         if self.is_last:
-            state.residual, state.entered = output - state.entered, None
+            state["residual"] = output - state.pop("input")
         return output
-
-    def reset_state(self, module: nn.Module) -> None:
-        self.state_manager.reset()
 
 
 def background_blocks(foreground_attention: Sequence[float], share: float) -> list[int]:
@@ -129,9 +110,9 @@ def calibrate(
     profiles = []
     for index, prompt in enumerate(prompts[:PROFILED_PROMPTS]):
         latents = generate(pipe, prompt, generation, seed + index, decode=False).latents
-        with AttentionProbe(pipe, foreground(latents, pipe.transformer.config.patch_size)) as probe:
+        with probed(pipe, foreground(latents, pipe.transformer.config.patch_size)) as profile:
             generate(pipe, prompt, generation, seed + index, decode=False)
-        profiles.append(probe.profile())
+        profiles.append(profile())
     return {"foreground_attention": torch.tensor(profiles).mean(dim=0).tolist()}
 
 
@@ -145,48 +126,40 @@ def foreground(latents: Tensor, patch_size: Sequence[int]) -> Tensor:
     return distance > distance.mean()
 
 
-class AttentionProbe(ExitStack):
-    """Measures each block's self-attention to the tokens of `mask` `(tokens,)` during generations.
+@contextmanager
+def probed(pipe: DiffusionPipeline, mask: Tensor) -> Iterator[Callable[[], list[float]]]:
+    """Within the context, measures each block's self-attention to the tokens of `mask` `(tokens,)`.
 
-    Every PROBED_CALLS-th call of a block is measured. Attention is linear in its values: with values of 1 at foreground
-    tokens and 0 elsewhere, its output is the share of attention that goes there, whichever kernel computes it.
+    Yields a function that returns for each block the share of attention to the foreground / the foreground's share of
+    tokens. Every PROBED_CALLS-th call of a block is measured. Attention is linear in its values: with values of 1 at
+    foreground tokens and 0 elsewhere, its output is the share of attention that goes there, whichever kernel computes
+    it.
     """
+    check_branches(pipe)
+    blocks = blocks_of(pipe.transformer, family_of(pipe.transformer))
+    calls, shares, share = [count() for _ in blocks], [list[float]() for _ in blocks], float(mask.float().mean())
 
-    def __init__(self, pipe: DiffusionPipeline, mask: Tensor) -> None:
-        super().__init__()
-        check_branches(pipe)
-        self._mask, self._is_probing = mask, False
-        blocks = blocks_of(pipe.transformer, family_of(pipe.transformer))
-        self._calls, self._shares = [0] * len(blocks), [list[float]() for _ in blocks]
+    def replace_values(layer: nn.Module, args: Any, values: Tensor) -> Tensor:
+        return mask.to(values)[None, :, None].expand_as(values)
+
+    def measure(index: int, attention: Any, args: Any, kwargs: Any) -> None:
+        if next(calls[index]) % PROBED_CALLS:
+            return
+
+        def read(layer: nn.Module, args: Any) -> None:
+            shares[index].append(float(args[0].float().mean()))
+
+        with (
+            attention.to_v.register_forward_hook(replace_values),
+            attention.to_out[0].register_forward_pre_hook(read),
+        ):
+            attention.forward(*args, **kwargs)  # without the hooks of the attention itself, such as this one
+
+    with ExitStack() as hooks:
         for index, block in enumerate(blocks):
             attention = block.get_submodule("attn1")
-            self.enter_context(attention.register_forward_pre_hook(partial(self._attend, index), with_kwargs=True))
-            self.enter_context(attention.get_submodule("to_v").register_forward_hook(self._replace_values))
-            output = attention.get_submodule("to_out.0")
-            self.enter_context(output.register_forward_pre_hook(partial(self._read, index)))
-
-    def profile(self) -> list[float]:
-        """For each block the share of attention to the foreground / the foreground's share of tokens."""
-        share = float(self._mask.float().mean())
-        return [sum(shares) / len(shares) / share for shares in self._shares]
-
-    def _attend(self, index: int, attention: nn.Module, args: Any, kwargs: Any) -> None:
-        if self._is_probing:
-            return
-        self._calls[index] += 1
-        if (self._calls[index] - 1) % PROBED_CALLS == 0:
-            self._is_probing = True
-            try:
-                attention(*args, **kwargs)
-            finally:
-                self._is_probing = False
-
-    def _replace_values(self, layer: nn.Module, args: Any, values: Tensor) -> Tensor | None:
-        return self._mask.to(values)[None, :, None].expand_as(values) if self._is_probing else None
-
-    def _read(self, index: int, layer: nn.Module, args: Any) -> None:
-        if self._is_probing:
-            self._shares[index].append(float(args[0].float().mean()))
+            hooks.enter_context(attention.register_forward_pre_hook(partial(measure, index), with_kwargs=True))
+        yield lambda: [sum(found) / len(found) / share for found in shares]
 
 
 @method("ProfilingDiT", "arXiv 2504.03140", settings, published=published_settings, calibrate=calibrate)
@@ -195,16 +168,11 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Itera
     check_branches(pipe)
     blocks = blocks_of(pipe.transformer, family_of(pipe.transformer))
     segments = consecutive_segments(background_blocks(calibration["foreground_attention"], setting["share"]))
-    managers = [StateManager(SegmentState) for _ in segments]
-    registries = [HookRegistry.check_if_exists_or_initialize(block) for block in blocks]
-    with restored(pipe):
-        for segment, manager in zip(segments, managers, strict=True):
-            for index in segment:
-                hook = SegmentHook(manager, partial(is_full, setting), index == segment[0], index == segment[-1])
-                registries[index].register_hook(hook, HOOK)
-        HookRegistry.check_if_exists_or_initialize(pipe.transformer).invalidate_child_registries_cache()
-        try:
-            yield Attached(lambda: bytes_in([manager._state_cache for manager in managers]))
-        finally:
-            for index in (index for segment in segments for index in segment):
-                registries[index].remove_hook(HOOK, recurse=False)
+    managers = [StateManager(BranchState) for _ in segments]
+    hooks = [
+        (blocks[index], SegmentHook(manager, partial(is_full, setting), index == segment[0], index == segment[-1]))
+        for segment, manager in zip(segments, managers, strict=True)
+        for index in segment
+    ]
+    with restored(pipe), hooked(pipe.transformer, hooks):
+        yield Attached(lambda: bytes_in([manager._state_cache for manager in managers]))

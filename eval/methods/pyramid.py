@@ -4,7 +4,6 @@ diffusers' cache has one state per layer. WanPipeline calls the transformer once
 gives each branch its own.
 """
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 from diffusers import DiffusionPipeline, PyramidAttentionBroadcastConfig
@@ -12,8 +11,7 @@ from diffusers.hooks.pyramid_attention_broadcast import PyramidAttentionBroadcas
 from torch import nn
 
 from galaxydit.eval.methods.caches import AdapterHook, enabled, hooks_in, timestep_left
-from galaxydit.eval.methods.method import Setting, method
-from galaxydit.pipelines.trial import Attached
+from galaxydit.eval.methods.method import Context, Setting, method
 
 
 class StatesOfBranch(AdapterHook):
@@ -38,7 +36,7 @@ def _settings(steps: int) -> list[Setting]:
 
 
 @method("Pyramid Attention Broadcast", "PAB, arXiv 2408.12588; diffusers", _settings)
-def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
     window = (setting["last"], setting["first"])  # exclusive, in 1000ths of the steps that are left
     config = PyramidAttentionBroadcastConfig(
         spatial_attention_block_skip_range=setting["self_every"],

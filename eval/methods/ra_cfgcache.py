@@ -19,7 +19,6 @@ a = alpha = 1 and b = 0.
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -32,12 +31,11 @@ from scipy.optimize import curve_fit
 from galaxydit import FixedSteps
 from galaxydit.calibration.recording import round_digits
 from galaxydit.eval.methods.accumulation import attached, share_of_steps, warm_ups
-from galaxydit.eval.methods.method import Setting, geometric_grid, method
+from galaxydit.eval.methods.method import Context, Setting, geometric_grid, method
 from galaxydit.eval.methods.teacache import fit_polynomial
 from galaxydit.eval.methods.trajectory import Pairs, RecordedSteps, at, check_calibrated, over_pairs, record_each
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.trial import Attached
 from galaxydit.policies.policy import Decision, Observation, Reason
 from galaxydit.proxies import relative_l1, relative_l2
 
@@ -179,7 +177,7 @@ def fit_law(steps: int, ratios: dict[int, float]) -> list[float]:
 
 
 @method("RA-CFGCache", "arXiv 2609.36433", settings, published=published_settings, calibrate=calibrate)
-def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
     measured = {name: calibration[name] for name in ("coefficients", "changes", "rho")}
     law = calibration["law"] if setting["propagation"] == "fitted" else LINEAR_DECAY
     weights = sensitivities(len(measured["rho"]), law)

@@ -3,15 +3,13 @@
 At order 0 a reused step repeats the last residual, at order 1 it extrapolates the last two residuals.
 """
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 from diffusers import DiffusionPipeline, SeaCacheConfig
 
 from galaxydit.eval.methods.accumulation import share_of_steps
 from galaxydit.eval.methods.caches import enabled
-from galaxydit.eval.methods.method import Setting, geometric_grid, method
-from galaxydit.pipelines.trial import Attached
+from galaxydit.eval.methods.method import Context, Setting, geometric_grid, method
 
 
 def _settings(steps: int) -> list[Setting]:
@@ -38,14 +36,10 @@ def _published_settings(steps: int) -> list[Setting]:
 
 @method("SeaCache order 0", "SeaCache, arXiv 2602.18993; diffusers", _settings)
 @method("SeaCache published", "SeaCache, arXiv 2602.18993; diffusers", _published_settings, tuned=False)
-def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    return enabled(pipe, config(0, setting))
+def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
+    return enabled(pipe, SeaCacheConfig(residual_order=0, **setting))
 
 
 @method("SeaCache order 1", "SeaCache, arXiv 2602.18993; diffusers", _settings)
-def attach_order_1(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    return enabled(pipe, config(1, setting))
-
-
-def config(order: int, setting: Setting) -> SeaCacheConfig:
-    return SeaCacheConfig(residual_order=order, **setting)
+def attach_order_1(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
+    return enabled(pipe, SeaCacheConfig(residual_order=1, **setting))

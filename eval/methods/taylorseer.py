@@ -1,24 +1,32 @@
 """TaylorSeer (arXiv 2503.06923): extrapolate the outputs of modules from full steps at a fixed interval.
 
 A setting holds fields of diffusers' `TaylorSeerCacheConfig`; with `lite`, only the last projection is extrapolated.
+
+HiCache (arXiv 2508.16984) has scaled Hermite polynomials in place of the powers of the step offset k, the number of
+steps since the last full step. With the physicists' polynomials H_n and sigma = 0.5, the power k^n becomes
+sigma^n H_n(sigma k). At order 1 that is k / 2, so the extrapolation goes half as far as TaylorSeer's.
 """
 
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import torch
 from diffusers import DiffusionPipeline, TaylorSeerCacheConfig
 from diffusers.hooks.taylorseer_cache import TaylorSeerState
+from numpy.polynomial import hermite
+from torch import Tensor
 
 from galaxydit.eval.methods.caches import enabled, hooks_in
-from galaxydit.eval.methods.method import Setting, method
+from galaxydit.eval.methods.method import Context, Setting, method
 from galaxydit.pipelines.trial import Attached
 from galaxydit.runtime.recognition import family_of
 
 # Of arXiv 2609.36433; every module is extrapolated.
 PUBLISHED_SETTING: Setting = {"cache_interval": 3, "disable_cache_before_step": 3, "max_order": 1, "lite": False}
+SCALE = 0.5  # HiCache's sigma
 
 
 def _settings(steps: int) -> list[Setting]:
@@ -52,7 +60,7 @@ def _settings(steps: int) -> list[Setting]:
     return [setting for index, setting in enumerate(settings) if setting not in settings[:index]]
 
 
-def taylorseer_config(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> TaylorSeerCacheConfig:
+def taylorseer_config(pipe: DiffusionPipeline, setting: Setting) -> TaylorSeerCacheConfig:
     """The cache's configuration; the published mode extrapolates every attention and feed-forward.
 
     diffusers' default patterns match none of Wan's, so their names are passed.
@@ -66,6 +74,25 @@ def taylorseer_config(pipe: DiffusionPipeline, setting: Setting, calibration: An
         use_lite_mode=setting["lite"],
         cache_identifiers=None if setting["lite"] else [rf"({stacks})\.\d+\.({'|'.join(parts)})"],
     )
+
+
+def scaled_hermite(order: int, offset: float) -> float:
+    """SCALE^order H_order(SCALE offset), in place of the power offset^order; `offset` is in steps."""
+    return SCALE**order * float(hermite.hermval(SCALE * offset, [0] * order + [1]))
+
+
+class HermiteState(TaylorSeerState):
+    """The finite differences of one module's outputs, extrapolated in Hermite polynomials."""
+
+    @torch.compiler.disable
+    def predict(self) -> list[Tensor]:
+        offset = self.current_step - self.last_update_step
+        outputs = []
+        for index, factors in self.taylor_factors.items():
+            dtype = self.module_dtypes[index]
+            terms = [scaled_hermite(n, offset) / math.factorial(n) * factors[n].to(dtype) for n in sorted(factors)]
+            outputs.append(torch.stack(terms).sum(dim=0))
+        return outputs
 
 
 @contextmanager
@@ -83,7 +110,7 @@ def on_published_steps(
         past_first = state.current_step - setting["disable_cache_before_step"] + 1
         return past_first <= 0 or past_first % setting["cache_interval"] == 0, state
 
-    with enabled(pipe, taylorseer_config(pipe, setting, None)) as attached:
+    with enabled(pipe, taylorseer_config(pipe, setting)) as attached:
         for hook in hooks_in(pipe.transformer, "taylorseer_cache"):
             hook.state_manager._state_cls = state_class
             hook._measure_should_compute = partial(measure, hook)
@@ -91,12 +118,22 @@ def on_published_steps(
 
 
 @method("TaylorSeer", "TaylorSeer, arXiv 2503.06923; diffusers", _settings)
-def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    return enabled(pipe, taylorseer_config(pipe, setting, calibration))
+def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
+    return enabled(pipe, taylorseer_config(pipe, setting))
 
 
 @method(
     "TaylorSeer published", "TaylorSeer, arXiv 2503.06923; diffusers", lambda steps: [PUBLISHED_SETTING], tuned=False
 )
-def attach_published(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+def attach_published(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
     return on_published_steps(pipe, setting)
+
+
+@method(
+    "HiCache published",
+    "HiCache, arXiv 2508.16984",
+    lambda steps: [{**PUBLISHED_SETTING, "max_order": order} for order in (1, 2)],
+    tuned=False,
+)
+def attach_hicache(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
+    return on_published_steps(pipe, setting, HermiteState)

@@ -11,7 +11,6 @@ the authors' for "Wan2.1-T2V-1.3B".
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -19,10 +18,9 @@ import numpy as np
 from diffusers import DiffusionPipeline
 
 from galaxydit.eval.methods.accumulation import Accumulation, attached, share_of_steps
-from galaxydit.eval.methods.method import Setting, geometric_grid, method
+from galaxydit.eval.methods.method import Context, Setting, geometric_grid, method
 from galaxydit.eval.methods.trajectory import EMBEDDER, record_each
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.trial import Attached
 from galaxydit.policies.policy import Observation
 from galaxydit.proxies import PROXIES, TEACACHE, Place, Proxy, relative_l1
 from galaxydit.runtime.guidance import CONDITIONAL
@@ -107,7 +105,7 @@ def calibrate(
 
 
 @method("TeaCache", "arXiv 2411.19108", settings, published=published_settings, calibrate=calibrate)
-def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
     coefficients = (WAN_POLYNOMIALS if setting.get("polynomial") == WAN else calibration)[setting["signal"]]
     cost = partial(estimate, coefficients)
     policy = Accumulation(setting["threshold"], setting["first"], setting["last"], cost)

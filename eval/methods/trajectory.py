@@ -25,11 +25,11 @@ Pairs = list[list[float]]
 
 
 @dataclass(eq=False)
-class RecordedSteps:
+class RecordedSteps(Observer):
     """A recorded generation. Lists hold one float32 CPU tensor per step.
 
     latents: inputs of the transformer, `(1, channels, frames, height, width)`; outputs: its predictions, by branch.
-    time_embeddings, time_projections: the time embedding before and after the projection.
+    time_embeddings, time_projections: the time embedding before and after the projection, the same in all branches.
     final: the denoised latents. guidance_scale: 1 without guidance.
     """
 
@@ -39,6 +39,18 @@ class RecordedSteps:
     time_projections: list[Tensor] = field(default_factory=list)
     final: Tensor = field(default_factory=lambda: torch.empty(0))
     guidance_scale: float = 1.0
+
+    modules = (EMBEDDER,)
+
+    def on_module(self, call: Call, path: str, output: Any) -> None:
+        if call.info.step == self.steps:
+            self.guidance_scale = call.trajectory.guidance_scale
+            self.latents.append(_on_cpu(call.latent))
+            self.time_embeddings.append(_on_cpu(output[0]))
+            self.time_projections.append(_on_cpu(output[1]))
+
+    def on_output(self, call: Call, output: Tensor) -> None:
+        self.outputs.setdefault(call.branch, []).append(_on_cpu(output))
 
     @property
     def steps(self) -> int:
@@ -54,43 +66,21 @@ class RecordedSteps:
         return self.outputs[branch][step] - self.latents[step]
 
 
-class _Recorder(Observer):
-    """Keeps what the transformer gets and returns; the time embeddings are the same in all branches of a step."""
-
-    modules = (EMBEDDER,)
-
-    def __init__(self) -> None:
-        self.recorded = RecordedSteps()
-
-    def on_module(self, call: Call, path: str, output: Any) -> None:
-        recorded = self.recorded
-        if call.info.step == recorded.steps:
-            recorded.guidance_scale = call.trajectory.guidance_scale
-            recorded.latents.append(_on_cpu(call.latent))
-            recorded.time_embeddings.append(_on_cpu(output[0]))
-            recorded.time_projections.append(_on_cpu(output[1]))
-
-    def on_output(self, call: Call, output: Tensor) -> None:
-        self.recorded.outputs.setdefault(call.branch, []).append(_on_cpu(output))
-
-
-def record(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> RecordedSteps:
-    """Generate one video and record it.
+def record_each(
+    pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
+) -> list[RecordedSteps]:
+    """One recorded generation for each prompt; prompt i starts from the noise of seed + i.
 
     Raises GalaxyDiTError for two transformers, and for guidance branches that are not separate calls.
     """
     check_branches(pipe)
-    recorder = _Recorder()
-    with Acceleration(pipe, GalaxyDiTConfig(Threshold(0)), observer=recorder):
-        recorder.recorded.final = generate(pipe, prompt, settings, seed).latents
-    return recorder.recorded
-
-
-def record_each(
-    pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
-) -> list[RecordedSteps]:
-    """One recorded generation for each prompt; prompt i starts from the noise of seed + i."""
-    return [record(pipe, prompt, settings, seed + index) for index, prompt in enumerate(prompts)]
+    recordings = []
+    for index, prompt in enumerate(prompts):
+        recorded = RecordedSteps()
+        with Acceleration(pipe, GalaxyDiTConfig(Threshold(0)), observer=recorded):
+            recorded.final = generate(pipe, prompt, settings, seed + index).latents
+        recordings.append(recorded)
+    return recordings
 
 
 def over_pairs(steps: int, value: Callable[[int, int], float]) -> Pairs:

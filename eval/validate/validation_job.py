@@ -40,14 +40,14 @@ def validation_job(keys: dict[str, Any], prompts: tuple[str, ...], runs: tuple[s
     steps = keys.get("steps") or (None if recommended is None else recommended.steps)
     if steps is None:
         raise refusal("steps", None, "a number of steps for a model that is not published", "pass for example steps=50")
-    from galaxydit.eval.methods import step_list
+    from galaxydit.eval.methods import step_lists
     from galaxydit.eval.metrics import METRICS
 
     variants = {
         "repeated-plain-run": {"steps": steps},
         "half-the-steps": {"method": "fewer-steps", "steps": steps // 2},
         "plain-at-2x-levels": {"method": "plain-at-scheduled-levels", "speedup": 2.0, "of": steps},
-        "published-list": {"method": "step-list", **step_list.settings(steps)[0]},
+        "published-list": {"method": "step-list", **step_lists.settings(steps)[0]},
         "galaxydit-2x": {"method": "galaxydit", "speedup": 2.0},
         "galaxydit-2.5x": {"method": "galaxydit", "speedup": 2.5},
         "galaxydit-proxy-2x": {"method": "galaxydit", "speedup": 2.0, "policy": "proxy"},

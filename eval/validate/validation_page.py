@@ -10,7 +10,7 @@ from huggingface_hub import try_to_load_from_cache
 
 from galaxydit.calibration.bootstrap import interval
 from galaxydit.eval.jobs.record import BASELINE
-from galaxydit.eval.methods.published_wan import STEP_LISTS
+from galaxydit.eval.methods.step_lists import STEP_LISTS
 from galaxydit.eval.report.read_run import Run, read_run
 from galaxydit.eval.report.summary import SPEEDUPS, failure_lines, summarise
 from galaxydit.eval.validate.validation_job import RUNS

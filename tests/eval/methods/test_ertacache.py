@@ -13,7 +13,7 @@ from galaxydit.eval.methods.ertacache import (
     sources_under,
 )
 from galaxydit.eval.methods.registry import load_method
-from galaxydit.eval.methods.trajectory import at, over_pairs, record
+from galaxydit.eval.methods.trajectory import at, over_pairs, record_each
 from galaxydit.pipelines.generate import generate
 
 METHOD, PUBLISHED = load_method("ERTACache (guessed)"), load_method("ERTACache (guessed) published")
@@ -53,7 +53,7 @@ def test_the_factor_is_that_of_least_squares_over_all_pairs():
 def test_a_reused_step_is_the_rectified_residual_on_the_latent_shortened(tiny_wan_pipeline, settings):
     """Step 1 reuses step 0 in both branches; the expected guided prediction follows from a plain recording."""
     settings = replace(settings, steps=4)
-    plain = record(tiny_wan_pipeline, "a red ball", settings, 0)
+    (plain,) = record_each(tiny_wan_pipeline, ["a red ball"], settings, 0)
     calibration = {
         "errors": over_pairs(4, lambda earlier, step: 0.0 if step == 1 else 9.0),
         "factors": {branch: over_pairs(4, lambda *_, k=k: k) for branch, k in (("cond", 0.25), ("uncond", -0.5))},
@@ -76,7 +76,7 @@ def test_a_reused_step_is_the_rectified_residual_on_the_latent_shortened(tiny_wa
 def test_calibrated_corrections_bring_the_guided_prediction_nearer_to_the_true_one(tiny_wan_pipeline, settings):
     """By least squares on the calibration's own recording, so for each pair of steps alone."""
     calibration = METHOD.calibrate(tiny_wan_pipeline, ["a red ball"], settings, 0)
-    plain = record(tiny_wan_pipeline, "a red ball", settings, 0)
+    (plain,) = record_each(tiny_wan_pipeline, ["a red ball"], settings, 0)
     step, earlier = 8, 5
     error = {}
     for corrected in (False, True):

@@ -12,7 +12,6 @@ from diffusers import SeaCacheConfig, TaylorSeerCacheConfig
 from galaxydit.eval.compare.tune import coarse
 from galaxydit.eval.methods.db_cache import FORECASTERS
 from galaxydit.eval.methods.registry import declared, load_method, slug_of
-from galaxydit.eval.methods.sea_cache import config
 from galaxydit.eval.methods.taylorseer import taylorseer_config
 from galaxydit.pipelines.compute_counter import ComputeCounter, measure_parts
 from galaxydit.pipelines.generate import GeneratedVideo, generate
@@ -83,7 +82,9 @@ def test_candidate_settings_are_different_json(name):
 @pytest.mark.parametrize("order", [0, 1])
 def test_the_grid_of_sea_cache_has_the_defaults_of_diffusers(order):
     settings = METHODS[f"SeaCache order {order}"].settings(50)
-    assert SeaCacheConfig(residual_order=order) in [config(order, setting) for setting in settings]
+    assert SeaCacheConfig(residual_order=order) in [
+        SeaCacheConfig(residual_order=order, **setting) for setting in settings
+    ]
     assert len(settings) == 63
     assert len(coarse(settings, [2.0])) == 3 * 5 + 2 * 6
 
@@ -149,7 +150,7 @@ def test_taylorseer_computes_every_other_step_after_its_start(lite, run_method):
 
 def test_the_grid_of_taylorseer_has_the_defaults_of_diffusers_and_every_order(tiny_wan_pipeline):
     settings = METHODS["TaylorSeer"].settings(50)
-    configs = [taylorseer_config(tiny_wan_pipeline, setting, None) for setting in settings]
+    configs = [taylorseer_config(tiny_wan_pipeline, setting) for setting in settings]
     default, fields = TaylorSeerCacheConfig(), ("cache_interval", "disable_cache_before_step", "max_order")
     for lite in (True, False):
         found = [each for each in configs if each.use_lite_mode is lite and each.disable_cache_after_step == 50]

@@ -8,11 +8,11 @@ from diffusers import WanPipeline
 from torch import Tensor
 
 from galaxydit.eval.methods.profiling_dit import (
-    AttentionProbe,
     background_blocks,
     consecutive_segments,
     foreground,
     is_full,
+    probed,
 )
 from galaxydit.eval.methods.registry import load_method
 from galaxydit.pipelines.settings import GenerationSettings
@@ -60,10 +60,10 @@ def test_the_probe_sees_the_attention_that_goes_to_the_mask(
     mask = torch.arange(tokens) % 3 == 0
     inputs = []
     hook = attention.register_forward_pre_hook(lambda _, args: inputs.append(args))
-    with AttentionProbe(tiny_wan_pipeline, mask) as probe:
-        probed = latents(num_inference_steps=2)
+    with probed(tiny_wan_pipeline, mask) as profile:
+        with_probe = latents(num_inference_steps=2)
     hook.remove()
-    assert torch.equal(probed, plain)
+    assert torch.equal(with_probe, plain)
 
     hidden, _, _, (cosines, sines) = inputs[0]
     with torch.no_grad():
@@ -77,7 +77,7 @@ def test_the_probe_sees_the_attention_that_goes_to_the_mask(
     query, key = rotate(query), rotate(key)
     weights = (query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5).softmax(dim=-1)
     expected = float(weights[..., mask].sum(dim=-1).mean() / mask.float().mean())
-    assert probe.profile()[1] == pytest.approx(expected, rel=1e-4)
+    assert profile()[1] == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_blocks_that_ran_are_the_foregrounds(

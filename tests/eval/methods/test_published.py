@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from galaxydit.eval.methods import mag_cache, step_list
-from galaxydit.eval.methods.hicache import HermiteState, scaled_hermite
+from galaxydit.eval.methods import mag_cache, step_lists
 from galaxydit.eval.methods.registry import load_method, names_of
-from galaxydit.eval.methods.taylorseer import TaylorSeerState
+from galaxydit.eval.methods.taylorseer import HermiteState, TaylorSeerState, scaled_hermite
 from galaxydit.pipelines.compute_counter import ComputeCounter, measure_parts
 from galaxydit.pipelines.generate import generate
 
@@ -58,12 +57,12 @@ def test_mag_cache_with_the_published_ratios_computes_as_many_steps_as_the_autho
 
 
 def test_the_lists_have_the_published_numbers_of_steps():
-    counts = {one["list"]: len(one["full"]) + len(one["conditional_only"]) / 2 for one in step_list.settings(50)}
+    counts = {one["list"]: len(one["full"]) + len(one["conditional_only"]) / 2 for one in step_lists.settings(50)}
     assert list(counts.values()) == [24, 19, 19, 18, 14.5, 10]
     lemica = PUBLISHED["LeMiCa published"].settings(50)
     assert [len(one["full"]) for one in lemica] == [25, 20, 17, 14]
     first_ten = {"list": "first 10 steps, shift 5", "full": [0, 1], "conditional_only": []}
-    assert step_list.settings(10)[5] == first_ten
+    assert step_lists.settings(10)[5] == first_ten
 
 
 def test_scaled_hermite_polynomials_are_those_of_the_formula():

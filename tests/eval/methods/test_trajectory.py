@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 from diffusers import WanPipeline
 
-from galaxydit.eval.methods.trajectory import RecordedSteps, record, record_each
+from galaxydit.eval.methods.trajectory import RecordedSteps, record_each
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -66,12 +66,12 @@ def test_a_recording_holds_the_guided_predictions_that_the_scheduler_saw(
         return step(prediction, *args, **kwargs)
 
     tiny_wan_pipeline.scheduler.step = watch
-    found = record(tiny_wan_pipeline, "a red ball", settings, 0)
+    (found,) = record_each(tiny_wan_pipeline, ["a red ball"], settings, 0)
     torch.testing.assert_close([found.guided(place) for place in range(found.steps)], seen)
     assert found.final.shape == found.latents[0].shape
 
 
 def test_without_guidance_there_is_one_branch(tiny_wan_pipeline: WanPipeline, settings: GenerationSettings) -> None:
-    found = record(tiny_wan_pipeline, "a red ball", replace(settings, guidance_scale=1.0), 0)
+    (found,) = record_each(tiny_wan_pipeline, ["a red ball"], replace(settings, guidance_scale=1.0), 0)
     assert found.steps == settings.steps
     assert {branch: len(kept) for branch, kept in found.outputs.items()} == {"cond": settings.steps}

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from galaxydit.eval.methods.schedule_search import search
-from galaxydit.eval.methods.uniform_skip import even_schedule, full_step_counts
+from galaxydit.eval.methods.fixed_schedules import even_schedule, full_step_counts, search
 
 
 def test_a_schedule_is_found_for_each_number_of_full_steps(tiny_wan_pipeline, tiny_settings):

@@ -8,11 +8,15 @@ import pytest
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler, UniPCMultistepScheduler
 
+import galaxydit
 from galaxydit import GalaxyDiTError
-from galaxydit.eval.methods.optimised_noise_levels import at_noise_levels, attach
+from galaxydit.eval.methods.fewer_steps import at_noise_levels
+from galaxydit.eval.methods.fewer_steps import attach_optimised as attach
+from galaxydit.eval.methods.registry import load_method
 from galaxydit.pipelines.generate import generate
 
 PROMPT = "a red ball"
+SCHEDULED = load_method("plain at scheduled levels")
 
 
 def test_a_ratio_of_shifts_gives_the_levels_of_that_flow_shift(tiny_wan_pipeline):
@@ -35,11 +39,15 @@ def test_a_plan_of_all_steps_is_the_plain_video_and_half_a_plan_is_not(tiny_wan_
         assert np.allclose(ours, plain, atol=2e-3) == is_equal
 
 
-def test_a_scheduler_other_than_unipc_is_refused(tiny_wan_pipeline):
+@pytest.mark.parametrize(
+    ("attached", "setting"),
+    [(attach, {"steps": 4, "levels": 2.0, "of": 8}), (SCHEDULED.attach, {"speedup": 2.0, "of": 12})],
+)
+def test_a_scheduler_other_than_unipc_is_refused(tiny_wan_pipeline, attached, setting):
     tiny_wan_pipeline.scheduler = FlowMatchEulerDiscreteScheduler()
     with (
         pytest.raises(GalaxyDiTError, match="scheduler='FlowMatchEulerDiscreteScheduler' is not allowed"),
-        attach(tiny_wan_pipeline, {"steps": 4, "levels": 2.0, "of": 8}, None),
+        attached(tiny_wan_pipeline, setting, None),
     ):
         pass
 
@@ -103,3 +111,25 @@ def test_no_level_is_skipped_where_two_round_to_the_same_timestep(tiny_wan_pipel
             latent = scheduler.step(torch.ones(1, 1), timestep, latent).prev_sample
             assert scheduler.step_index == step + 1
     assert latent.item() == pytest.approx(-scheduler.sigmas[0].item(), abs=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::galaxydit.ProfileWarning")
+@pytest.mark.parametrize("flow_shift", [None, 2.5])
+@pytest.mark.parametrize("speedup", [1.5, 2.0, 3.0])
+def test_the_levels_are_those_of_the_plugins_full_steps(tiny_wan_pipeline, tiny_settings, speedup, flow_shift):
+    settings = replace(tiny_settings, steps=12, flow_shift=flow_shift)
+    with galaxydit.accelerate(tiny_wan_pipeline, speedup=speedup, policy="schedule") as acceleration:
+        generate(tiny_wan_pipeline, PROMPT, settings, seed=0, decode=False)
+    computed = sorted({call.sigma for call in acceleration.report.calls if not call.reused}, reverse=True)
+    levels, setting = [], {"speedup": speedup, "of": 12}
+
+    def note_levels(done: int, total: int) -> None:
+        levels.append(tiny_wan_pipeline.scheduler.sigmas[:-1])
+
+    few = SCHEDULED.generation(settings, setting)
+    with SCHEDULED.attach(tiny_wan_pipeline, setting, None):
+        generate(tiny_wan_pipeline, PROMPT, few, seed=0, decode=False, on_step=note_levels)
+    np.testing.assert_allclose(levels[0], computed, atol=1e-6)
+    if flow_shift is None:
+        np.testing.assert_allclose(galaxydit.noise_levels(tiny_wan_pipeline, speedup, 12).levels, computed, atol=1e-6)
+    assert len(levels) == few.steps == len(computed) < 12
