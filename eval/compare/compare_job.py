@@ -15,13 +15,13 @@ from statistics import fmean
 from typing import Any
 
 from galaxydit.errors import FullComputeWarning, GalaxyDiTError, NoEffectWarning, refusal
-from galaxydit.eval.compare.contender import Contender, key_of
+from galaxydit.eval.compare.contender import Contender
 from galaxydit.eval.compare.equal_compute import AtSpeedup, ScoredSetting, compare_at, score
 from galaxydit.eval.compare.plan import ComparisonPlan
 from galaxydit.eval.compare.tune import Candidate, bracket, candidate, coarse, refined, screen
 from galaxydit.eval.jobs.job import PLAIN, Job, calibration_of
 from galaxydit.eval.jobs.maker import VideoMaker
-from galaxydit.eval.jobs.record import VIDEO, VideoRecord, video_record
+from galaxydit.eval.jobs.record import VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import open_run, plan_run, refuse_mixed_versions
 from galaxydit.files import write_json
 from galaxydit.pipelines.runs import Executor, InProcess, Record, Store, Unit, expect, progress_of, results, run
@@ -34,29 +34,19 @@ SHOWN_VERSIONS = ("torch", "diffusers", "transformers")
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of a comparison.
+    """The results of a comparison, as in results.json.
 
+    conditions: what all results depend on. failed: the error of each method that was left out.
     at_speedups: for each wanted speedup in turn, one for each method, highest PSNR first.
-    failed: the error of each method that was left out. conditions: what all results depend on.
-    videos: of the first scored prompt and seed, by method and setting (`key_of`); ("", "") is plain.
+    plain_video: path in the folder, of the first scored prompt and seed.
     """
 
+    conditions: dict[str, Any]
     plan: ComparisonPlan
     rows: tuple[ScoredSetting, ...]
     at_speedups: tuple[AtSpeedup, ...]
     failed: dict[str, str]
-    conditions: dict[str, Any]
-    videos: dict[tuple[str, str], Path]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON data for results.json: all fields but `videos`."""
-        return {
-            "conditions": self.conditions,
-            "plan": asdict(self.plan),
-            "rows": [asdict(row) for row in self.rows],
-            "at_speedups": [asdict(result) for result in self.at_speedups],
-            "failed": self.failed,
-        }
+    plain_video: str = ""
 
 
 class CompareJob:
@@ -99,7 +89,7 @@ class CompareJob:
             generations = self.plan.generations([each.method for each in self.contenders], made["settings"]["steps"])
             share = fmean(1 / speedup for speedup in self.plan.speedups)  # of a plain video's seconds
             expect(self.progress, sum(generations) * share * first.seconds)
-            rows, videos = self._score(self._tune(self._calibrate(made["settings"]["steps"])))
+            rows, plain_video = self._score(self._tune(self._calibrate(made["settings"]["steps"])))
         if self.failed and not rows:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())
             raise GalaxyDiTError(f"every method failed, so there is nothing to compare; {reasons}")
@@ -108,8 +98,8 @@ class CompareJob:
         conditions["device"] = first.device
         conditions["versions"] = {name: first.versions[name] for name in SHOWN_VERSIONS}
         at_speedups = tuple(result for speedup in self.plan.speedups for result in compare_at(rows, speedup))
-        comparison = Comparison(self.plan, tuple(rows), at_speedups, self.failed, conditions, videos)
-        write_json(self.out / "results.json", comparison.to_dict())
+        comparison = Comparison(conditions, self.plan, tuple(rows), at_speedups, self.failed, plain_video)
+        write_json(self.out / "results.json", asdict(comparison))
         return comparison
 
     def _calibrate(self, steps: int) -> list[Contender]:
@@ -159,21 +149,18 @@ class CompareJob:
             narrowed.append(each)
         return narrowed
 
-    def _score(self, contenders: Sequence[Contender]) -> tuple[list[ScoredSetting], dict[tuple[str, str], Path]]:
-        """The mean measurements of each setting on the scored prompts, and the videos of the first one."""
+    def _score(self, contenders: Sequence[Contender]) -> tuple[list[ScoredSetting], str]:
+        """The mean measurements of each setting on the scored prompts, and the path of the first plain video."""
         variants = {variant.name: variant for each in contenders for variant in map(each.variant, each.settings)}
         open_run(self.out, replace(self.scoring, variants=(PLAIN, *variants.values())))
         measured = self._measure("scoring", contenders, self.scoring, len(self.scoring.prompts), plain=True)
         (baselines,) = measured[""]
-        rows, videos = [], {("", ""): self._video(baselines[0])} if baselines else {}
-        for each in self._remaining(contenders):
-            for setting, records in zip(each.settings, measured[each.name], strict=True):
-                rows.append(score(each.name, setting, records, baselines, len(self.plan.seeds)))
-                videos[each.name, key_of(setting)] = self._video(records[0])
-        return rows, videos
-
-    def _video(self, record: VideoRecord) -> Path:
-        return self.store.local_path(record.files[VIDEO].path)
+        rows = [
+            score(each.name, setting, records, baselines, len(self.plan.seeds))
+            for each in self._remaining(contenders)
+            for setting, records in zip(each.settings, measured[each.name], strict=True)
+        ]
+        return rows, next((record.video or "" for record in baselines), "")
 
     def _measure(
         self, stage: str, contenders: Sequence[Contender], job: Job, prompts: int, *, plain: bool = False

@@ -1,7 +1,6 @@
 """The methods of a comparison with their remaining settings."""
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,8 +47,3 @@ def contenders_of(methods: Sequence[Method], profiles: Sequence[Path] = ()) -> l
             continue
         found += [Contender(method, (), path, f" {path.stem}" if len(profiles) > 1 else "") for path in profiles]
     return found
-
-
-def key_of(setting: Setting) -> str:
-    """A setting as text, equal for equal settings."""
-    return json.dumps(dict(setting), sort_keys=True)

@@ -26,7 +26,7 @@ class ScoredSetting:
 
     The speedups are seconds of the plain videos / seconds of the method, both summed. PSNRs are in dB; `psnr_min` is
     that of the worst video, `psnr_of_prompt` the mean over seeds. `bytes_held` is the largest of all videos.
-    `disturbance` says why the seconds must not be compared.
+    `disturbance` says why the seconds must not be compared; `video` is the path of the first one in the folder.
     """
 
     method: str
@@ -45,6 +45,7 @@ class ScoredSetting:
     energy_per_video_joules: float | None = None
     disturbance: str = ""
     source: str = ""
+    video: str = ""
 
     @property
     def compute_speedup(self) -> float:
@@ -119,6 +120,7 @@ def score(
         energy_per_video_joules=fmean(joules) if len(joules) == len(records) else None,
         disturbance=disturbance(timed),
         source=source_of(method),
+        video=records[0].video or "",
     )
 
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from galaxydit.eval.compare.compare_job import Comparison
-from galaxydit.eval.compare.contender import key_of
 from galaxydit.eval.compare.equal_compute import AtSpeedup
 from galaxydit.eval.methods.galaxydit_methods import SHIPPED
 from galaxydit.pipelines.video import display_scale, load_video, save_video, side_by_side
@@ -12,11 +11,11 @@ SHOWN = 4  # methods beside the plain video
 
 
 def save_videos(comparison: Comparison, folder: Path) -> list[Path]:
-    """Write one mp4 to `folder` for each wanted speedup that any method reaches, and return the paths.
+    """Write one mp4 for each wanted speedup that any method reaches to the comparison's folder, and return the paths.
 
     Of a method whose PSNR is interpolated, the video of the setting with the nearest speedup is shown.
     """
-    plain = load_video(comparison.videos["", ""])
+    plain = load_video(folder / comparison.plain_video)
     paths = []
     for speedup in comparison.plan.speedups:
         shown = shown_at([result for result in comparison.at_speedups if result.speedup == speedup])
@@ -26,7 +25,8 @@ def save_videos(comparison: Comparison, folder: Path) -> list[Path]:
         for result in shown:
             settings = zip(result.settings, result.speedups, strict=True)
             setting, nearest = min(settings, key=lambda pair: abs(pair[1] - speedup))
-            frames.append(load_video(comparison.videos[result.method, key_of(setting)]))
+            row = next(row for row in comparison.rows if (row.method, row.setting) == (result.method, setting))
+            frames.append(load_video(folder / row.video))
             labels.append(f"{result.method}, {nearest:.2f}x")
         paths.append(folder / f"side-by-side-{speedup:g}x.mp4")
         fps = comparison.conditions["settings"]["fps"]

@@ -168,7 +168,7 @@ def stored(path: Path) -> Comparison:
     results = tuple(AtSpeedup(**row | {"psnr_of_prompt": tuple(row["psnr_of_prompt"])}) for row in data["at_speedups"])
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in data["plan"].items()}
     plan = ComparisonPlan(**given)
-    return Comparison(plan, rows, results, data["failed"], data["conditions"], {})
+    return Comparison(data["conditions"], plan, rows, results, data["failed"])
 
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.parent.name)
