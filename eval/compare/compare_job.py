@@ -8,8 +8,10 @@ all. A method fails if its calibration or a video fails.
 import json
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,8 +23,9 @@ from galaxydit.eval.compare.plan import ComparisonPlan
 from galaxydit.eval.compare.tune import Candidate, bracket, candidate, coarse, refined, screen
 from galaxydit.eval.jobs.job import PLAIN, Job, calibration_of
 from galaxydit.eval.jobs.maker import VideoMaker
-from galaxydit.eval.jobs.record import VideoRecord, video_record
+from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import open_run, plan_run, refuse_mixed_versions
+from galaxydit.eval.methods.method import Setting
 from galaxydit.files import write_json
 from galaxydit.pipelines.runs import Executor, InProcess, Record, Store, Unit, expect, progress_of, results, run
 
@@ -111,40 +114,35 @@ class CompareJob:
 
     def _tune(self, contenders: Sequence[Contender]) -> list[Contender]:
         """The contenders with the settings to score: around each wanted speedup, or with it as parameter "speedup"."""
-        speedups, scored = self.plan.speedups, len(self.plan.prompts) * len(self.plan.seeds)
-        near = self._near(contenders)
-        screened = self._narrow("screening", near, SCREENING_PROMPTS, lambda tried: screen(tried, speedups))
-        every = len(self.tuning.prompts)
-        return self._narrow("tuning", screened, every, lambda tried: bracket(tried, speedups, scored))
-
-    def _near(self, contenders: Sequence[Contender]) -> list[Contender]:
-        """The contenders with the settings to screen."""
-        tuned = [each for each in contenders if each.method.tuned]
-        tried = {each.name: coarse(each.settings, self.plan.speedups) for each in tuned}
-        some = [each.with_settings(tried[each.name]) for each in tuned]
-        measured, near = self._measure("screening", some, self.tuning, SCREENING_PROMPTS), []
-        for each in self._remaining(contenders):
-            if each.method.tuned:
-                pairs = zip(tried[each.name], measured[each.name], strict=True)
-                each = each.with_settings(refined([candidate(*pair) for pair in pairs], self.plan.speedups))
-            near.append(each)
-        return near
+        near = self._narrow("screening", contenders, SCREENING_PROMPTS, refined, coarse)
+        screened = self._narrow("screening", near, SCREENING_PROMPTS, screen)
+        scored = len(self.plan.prompts) * len(self.plan.seeds)
+        return self._narrow("tuning", screened, len(self.tuning.prompts), partial(bracket, scored=scored))
 
     def _narrow(
         self,
         stage: str,
         contenders: Sequence[Contender],
         prompts: int,
-        choose: Callable[[Sequence[Candidate]], list[int]],
+        choose: Callable[[Sequence[Candidate], Sequence[float]], list[int]],
+        first: Callable[[Sequence[Setting], Sequence[float]], list[int]] | None = None,
     ) -> list[Contender]:
-        """The contenders, those of tuned methods with the settings that `choose` keeps, by rising measured speedup."""
-        measured = self._measure(stage, [each for each in contenders if each.method.tuned], self.tuning, prompts)
-        narrowed, wanted = [], self.plan.speedups
+        """The contenders, those of tuned methods with the settings that `choose` keeps, by rising measured speedup.
+
+        All settings are measured; with `first` only these, so the others have no speedup and the order stays.
+        """
+        wanted, tuned = self.plan.speedups, [each for each in contenders if each.method.tuned]
+        tried = {each.name: first(each.settings, wanted) if first else range(len(each.settings)) for each in tuned}
+        some = [each.with_settings(tried[each.name]) for each in tuned]
+        measured, narrowed = self._measure(stage, some, self.tuning, prompts), []
         for each in self._remaining(contenders):
             if each.method.tuned:
-                candidates = [candidate(index, records) for index, records in enumerate(measured[each.name])]
-                asking = [index for index, setting in enumerate(each.settings) if setting.get("speedup") in wanted]
-                chosen = sorted({*choose(candidates), *asking}, key=lambda index: candidates[index].log_speedup)
+                variants = [each.variant(setting).name for setting in each.settings]
+                candidates = [candidate(index, measured[variants[index]]) for index in tried[each.name]]
+                chosen = choose(candidates, wanted)
+                if first is None:
+                    asking = [index for index, setting in enumerate(each.settings) if setting.get("speedup") in wanted]
+                    chosen = sorted({*chosen, *asking}, key=lambda index: candidates[index].log_speedup)
                 each = each.with_settings(chosen)
             narrowed.append(each)
         return narrowed
@@ -154,34 +152,31 @@ class CompareJob:
         variants = {variant.name: variant for each in contenders for variant in map(each.variant, each.settings)}
         open_run(self.out, replace(self.scoring, variants=(PLAIN, *variants.values())))
         measured = self._measure("scoring", contenders, self.scoring, len(self.scoring.prompts), plain=True)
-        (baselines,) = measured[""]
+        baselines, seeds = measured[BASELINE], len(self.plan.seeds)
         rows = [
-            score(each.name, setting, records, baselines, len(self.plan.seeds))
+            score(each.name, setting, measured[each.variant(setting).name], baselines, seeds)
             for each in self._remaining(contenders)
-            for setting, records in zip(each.settings, measured[each.name], strict=True)
+            for setting in each.settings
         ]
         return rows, next((record.video or "" for record in baselines), "")
 
     def _measure(
         self, stage: str, contenders: Sequence[Contender], job: Job, prompts: int, *, plain: bool = False
-    ) -> dict[str, list[list[VideoRecord]]]:
-        """By contender, for each setting, the records of its videos of the first prompts that are done.
+    ) -> Mapping[str, list[VideoRecord]]:
+        """By variant, with `plain` also `BASELINE`, the records of its videos of the first prompts that are done.
 
-        With `plain`, "" has those of the plain videos. Units go case by case, so that all methods share a plain video.
+        Units go case by case, so that all methods share a plain video.
         """
-        variants = [("", 0, PLAIN)] * plain
-        for each in contenders:
-            variants += [(each.name, index, each.variant(setting)) for index, setting in enumerate(each.settings)]
+        variants = [("", PLAIN)] * plain
+        variants += [(each.name, each.variant(setting)) for each in contenders for setting in each.settings]
         cases = replace(job, prompts=job.prompts[:prompts]).units()
-        wanted = [(name, index, job.unit_of(case, variant)) for case in cases for name, index, variant in variants]
+        wanted = [(name, job.unit_of(case, variant)) for case in cases for name, variant in variants]
         # Each method is a group of its own, so that several workers share a case.
-        units = [replace(unit, group=f"{unit.group}-{name}") for name, _, unit in wanted]
-        records = self._run(stage, units, [name for name, _, _ in wanted])
-        measured: dict[str, list[list[VideoRecord]]] = {each.name: [[] for _ in each.settings] for each in contenders}
-        measured |= {"": [[]]} if plain else {}
-        for (name, index, _), record in zip(wanted, records, strict=True):
+        units = [replace(unit, group=f"{unit.group}-{name}") for name, unit in wanted]
+        measured: dict[str, list[VideoRecord]] = defaultdict(list)
+        for record in self._run(stage, units, [name for name, _ in wanted]):
             if record.is_done:
-                measured[name][index].append(video_record(record))
+                measured[record.data["variant"]["name"]].append(video_record(record))
         return measured
 
     def _run(self, stage: str, units: Sequence[Unit], names: Sequence[str]) -> list[Record]:

@@ -14,14 +14,10 @@ from galaxydit.pipelines.runs.unit import hash_of
 class Contender:
     """A method with its remaining settings and, if it follows a profile file, the path of the file."""
 
+    name: str
     method: Method
     settings: tuple[Setting, ...] = ()
     profile: Path | None = None
-    suffix: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.method.name + self.suffix
 
     def with_settings(self, indices: Sequence[int]) -> "Contender":
         return replace(self, settings=tuple(self.settings[index] for index in indices))
@@ -43,7 +39,9 @@ def contenders_of(methods: Sequence[Method], profiles: Sequence[Path] = ()) -> l
     found: list[Contender] = []
     for method in methods:
         if not profiles or not method.follows_profile:
-            found.append(Contender(method))
+            found.append(Contender(method.name, method))
             continue
-        found += [Contender(method, (), path, f" {path.stem}" if len(profiles) > 1 else "") for path in profiles]
+        for path in profiles:
+            name = f"{method.name} {path.stem}" if len(profiles) > 1 else method.name
+            found.append(Contender(name, method, profile=path))
     return found

@@ -102,7 +102,7 @@ def score(
 
     (denoise, plain_denoise), (end_to_end, plain_end) = seconds("denoise_seconds"), seconds("end_to_end_seconds")
     timed = [Timed(PLAIN, each.plain_denoise_seconds or plain[each.pair].denoise_seconds or 0, 1.0) for each in records]
-    timed += [Timed(method, e.denoise_seconds or 0, e.compute_fraction, e.load, e.shared) for e in records]
+    timed += [record.timed(method) for record in records]
     return ScoredSetting(
         method=method,
         setting=dict(setting),
@@ -170,8 +170,7 @@ def compare_at(rows: Sequence[ScoredSetting], speedup: float) -> list[AtSpeedup]
     compared = []
     for result in reached:
         others = [other for other in reached if other is not result]
-        best = next((other for other in others if not _are_variants(result.method, other.method)), None)
-        best = best or next(iter(others), None)
+        best = min(others, key=lambda other: _are_variants(result.method, other.method), default=None)
         if best is not None:
             pairs = zip(result.psnr_of_prompt, best.psnr_of_prompt, strict=True)
             differences = [own - other for own, other in pairs]

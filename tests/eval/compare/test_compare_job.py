@@ -298,7 +298,7 @@ def test_videos_of_other_versions_are_refused_unless_they_are_allowed(compare, t
 
 def test_another_profile_file_is_another_variant(tmp_path):
     path = tmp_path / "mine.json"
-    contender = Contender(load_method("galaxydit schedule"), (), path)
+    contender = Contender("mine", load_method("galaxydit schedule"), profile=path)
     path.write_text("a")
     first = contender.variant({"speedup": 2.0})
     path.write_text("b")
