@@ -11,7 +11,7 @@ from pydantic import AfterValidator, StringConstraints
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.eval.jobs.gates import Gates
 from galaxydit.eval.jobs.record import BASELINE
-from galaxydit.eval.methods.registry import load_method
+from galaxydit.eval.methods.registry import is_installed, load_method
 from galaxydit.pipelines.runs.unit import Unit, hash_of
 from galaxydit.pipelines.settings import DtypeName, Offload
 
@@ -163,7 +163,7 @@ def options_of(name: str) -> type:
     if name in OWN:
         return OWN[name]
     method = load_method(name)
-    if not method.is_available:
+    if not is_installed(method.needs):
         raise refusal("method", name, f"an installed {method.needs}", "pip install 'galaxydit[bench]'")
     kinds: dict[str, Any] = {}
     for example in method.settings(EXAMPLE_STEPS):

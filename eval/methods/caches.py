@@ -1,7 +1,6 @@
 """Run diffusers' caches, restore the pipeline afterwards, and measure what their hooks keep.
 
-diffusers' caches key their state by the cache context, so Wan's branches have separate states. FasterCache's caches of
-attention layers have one state and assume both branches in one batch, so a hook around the cache joins the branches.
+Most caches key their state by the cache context, so Wan's branches have separate states.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -15,8 +15,7 @@ the true one, limited to [0, 1]. A flow step is the prediction times a differenc
 by phi shortens the step with any scheduler. K is fitted for each guidance branch; the errors and phi are measured on
 the guided prediction.
 
-A setting holds the number of full steps `full_steps`, and whether phi (`adjust`) and K (`rectify`) are applied. Row t
-of a table (`Pairs`) holds the values of step t for the earlier steps t - 1, t - 2 and so on.
+A setting holds the number of full steps `full_steps`, and whether phi (`adjust`) and K (`rectify`) are applied.
 """
 
 from collections.abc import Mapping, Sequence

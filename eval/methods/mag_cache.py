@@ -51,7 +51,7 @@ def _settings(steps: int) -> list[Setting]:
     ]
 
 
-def _published_settings(steps: int) -> list[Setting]:
+def _published(steps: int) -> list[Setting]:
     return [
         {"steps": steps, "ratios": ratios, "threshold": threshold, "max_skip_steps": most, "retention_ratio": retention}
         for ratios in ("measured", WAN)
@@ -78,13 +78,7 @@ def _calibrate(
     return {"ratios": [fmean(column) for column in zip(*rows, strict=True)]}
 
 
-@method(
-    "MagCache",
-    "MagCache, arXiv 2506.09045; diffusers",
-    _settings,
-    published=_published_settings,
-    calibrate=_calibrate,
-)
+@method("MagCache", "MagCache, arXiv 2506.09045; diffusers", _settings, published=_published, calibrate=_calibrate)
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
     # diffusers interpolates the published ratios of 50 steps to other numbers
     ratios = list(RATIOS) if setting.get("ratios") == WAN else calibration["ratios"]

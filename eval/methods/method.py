@@ -7,7 +7,7 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.eval.methods.registry import is_installed, slug_of
+from galaxydit.eval.methods.registry import slug_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import Attached
 
@@ -51,11 +51,6 @@ class Method:
     @property
     def slug(self) -> str:
         return slug_of(self.name)
-
-    @property
-    def is_available(self) -> bool:
-        """Whether the optional package that the method needs is installed."""
-        return is_installed(self.needs)
 
 
 METHODS: dict[str, Method] = {}

@@ -15,7 +15,7 @@ steps and the `interval` of later ones.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import count
+from itertools import count, groupby
 from typing import Any
 
 import torch
@@ -69,13 +69,9 @@ def background_blocks(foreground_attention: Sequence[float], share: float) -> li
 
 
 def consecutive_segments(blocks: Iterable[int]) -> list[list[int]]:
-    segments: list[list[int]] = []
-    for block in blocks:
-        if segments and segments[-1][-1] == block - 1:
-            segments[-1].append(block)
-        else:
-            segments.append([block])
-    return segments
+    """Runs of neighbouring blocks, whose index less the place in `blocks` is equal."""
+    runs = groupby(enumerate(blocks), key=lambda pair: pair[1] - pair[0])
+    return [[block for _, block in run] for _, run in runs]
 
 
 def is_full(setting: Setting, step: int) -> bool:

@@ -61,10 +61,10 @@ def sensitivities(steps: int, law: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class RiskLimit:
-    """Reuse while the sum of the risks w e since the last full step is at most `threshold`.
+    """Reuse while the sum of the risks w e since the last full step, the state, is at most `threshold`.
 
     coefficients: of the polynomial, highest degree first; changes, rho: tables by pairs of steps; weights: w of each
-    step. The state is the last full step and the sum.
+    step.
     """
 
     threshold: float
@@ -77,18 +77,17 @@ class RiskLimit:
     reuses = True
     learns_errors = False
 
-    def decide(
-        self, observation: Observation, state: tuple[int, float] | None = None
-    ) -> tuple[Decision, tuple[int, float]]:
+    def decide(self, observation: Observation, state: float | None = None) -> tuple[Decision, float]:
         check_calibrated(observation.steps, len(self.rho))
-        step, (last_full, accumulated) = observation.step, state or (0, 0.0)
+        step, last_full = observation.step, observation.step - observation.consecutive - 1
         change, rho = at(self.changes, last_full, step), at(self.rho, last_full, step)
         if change is not None and rho is not None and step >= self.first and observation.has_history:
             error = max(0.0, float(np.polyval(self.coefficients, change)))
-            accumulated += guided_error(error, error, observation.guidance_scale, rho) * self.weights[step]
+            risk = guided_error(error, error, observation.guidance_scale, rho) * self.weights[step]
+            accumulated = (state or 0.0) + risk
             if 0 < self.threshold >= accumulated:
-                return Decision(True, Reason.CUSTOM), (last_full, accumulated)
-        return Decision(False, Reason.CUSTOM), (step, 0.0)
+                return Decision(True, Reason.CUSTOM), accumulated
+        return Decision(False, Reason.CUSTOM), 0.0
 
 
 def settings(steps: int) -> list[Setting]:

@@ -12,10 +12,12 @@ the authors' for "Wan2.1-T2V-1.3B".
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from diffusers import DiffusionPipeline
+from torch import Tensor
 
 from galaxydit.eval.methods.accumulation import Accumulation, attached, share_of_steps
 from galaxydit.eval.methods.method import Context, Setting, geometric_grid, method
@@ -95,13 +97,14 @@ def calibrate(
     changes: dict[str, list[float]] = {"time_embedding": [], "time_projection": []}
     output_changes: list[float] = []
     for recorded in record_each(pipe, prompts, generation, seed):
-        outputs = recorded.outputs[CONDITIONAL]
-        embeddings = {"time_embedding": recorded.time_embeddings, "time_projection": recorded.time_projections}
-        for step in range(1, recorded.steps):
-            output_changes.append(float(relative_l1(outputs[step], outputs[step - 1])))
-            for name, tensors in embeddings.items():
-                changes[name].append(float(relative_l1(tensors[step], tensors[step - 1])))
+        changes["time_embedding"] += _changes(recorded.time_embeddings)
+        changes["time_projection"] += _changes(recorded.time_projections)
+        output_changes += _changes(recorded.outputs[CONDITIONAL])
     return {name: fit_polynomial(values, output_changes) for name, values in changes.items()}
+
+
+def _changes(tensors: Sequence[Tensor]) -> list[float]:
+    return [float(relative_l1(now, before)) for before, now in pairwise(tensors)]
 
 
 @method("TeaCache", "arXiv 2411.19108", settings, published=published_settings, calibrate=calibrate)

@@ -19,10 +19,7 @@ from galaxydit.pipelines.inputs import parse_inputs
 from galaxydit.pipelines.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from galaxydit.eval.compare.compare_job import Comparison
-    from galaxydit.eval.methods.method import Method
 
 
 def compare(
@@ -83,14 +80,15 @@ def compare(
 
     job = job_of(job_keys(source, sizes) | {"prompts": {"texts": list(plan.prompts)}}, Path())
     diffusers.logging.set_verbosity_error()  # some caches warn at every generation that they are experimental
-    say(_cost(chosen, plan, sizes.steps or EXAMPLE_STEPS))
+    tuning, scoring = plan.generations(chosen, sizes.steps or EXAMPLE_STEPS)
+    fewer = "fewer --prompts, --speedups, --methods or --tune-prompts take less"
+    say(f"up to {tuning} generations to tune and {scoring} to score, unless stored, timed after the first; {fewer}")
     progress = LiveProgress(messages())
     with resumable(progress.how_far), progress, cluster.executor() as executor:
         contenders = contenders_of(chosen, tuple(profile or ()))
-        comparing = CompareJob(
+        comparison = CompareJob(
             job, contenders, plan, out, progress, executor, allow_mixed_versions=allow_mixed_versions
-        )
-        comparison = comparing.run()
+        ).run()
     (out / "table.md").write_text(markdown(comparison), encoding="utf-8")
     plot_pareto(comparison, out / "pareto.png", source.model)
     videos = save_videos(comparison, out)
@@ -101,13 +99,6 @@ def compare(
     for name, reason in comparison.failed.items():
         say(f"left out: {name}: {reason}", "yellow")
     show(out / "results.json", out / "table.md", out / "pareto.png", *videos)
-
-
-def _cost(methods: "Sequence[Method]", plan: ComparisonPlan, steps: int) -> str:
-    """A sentence on how many generations a comparison takes at most; the first one shows how long they take."""
-    tuning, scoring = plan.generations(methods, steps)
-    fewer = "fewer --prompts, --speedups, --methods or --tune-prompts take less"
-    return f"up to {tuning} generations to tune and {scoring} to score, unless stored, timed after the first; {fewer}"
 
 
 def _list_methods(as_json: bool) -> None:

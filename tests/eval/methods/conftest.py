@@ -10,7 +10,7 @@ from diffusers import WanPipeline
 from torch import Tensor
 
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.policies.policy import Limits, Observation, Policy
+from galaxydit.policies.policy import Controller, Limits, Observation, Policy
 
 STEPS = 12
 FREE = Limits(warmup=0.0, keep_last=0, max_consecutive=None)
@@ -73,11 +73,10 @@ def decided() -> Callable[..., list[bool]]:
     """Function from a policy, and a value of each step for a field of the observation, to whether each is reused."""
 
     def decide(policy: Policy, values: Sequence[Any], field: str = "distance", **others: Any) -> list[bool]:
-        state, reused = None, []
+        controller, reused = Controller(policy, FREE), []
         for step, value in enumerate(values):
-            fields = {"distance": None, "has_history": True, "limits": FREE, **others, field: value}
-            decision, state = policy.decide(Observation(step, len(values), **fields), state)
-            reused.append(decision.reuse)
+            fields = {"distance": None, "has_history": True, **others, field: value}
+            reused.append(controller.decide(Observation(step, len(values), **fields)).reuse)
         return reused
 
     return decide

@@ -11,7 +11,7 @@ from diffusers import SeaCacheConfig, TaylorSeerCacheConfig
 
 from galaxydit.eval.compare.tune import coarse
 from galaxydit.eval.methods.db_cache import FORECASTERS
-from galaxydit.eval.methods.registry import declared, load_method, slug_of
+from galaxydit.eval.methods.registry import declared, is_installed, load_method, slug_of
 from galaxydit.eval.methods.taylorseer import taylorseer_config
 from galaxydit.pipelines.compute_counter import ComputeCounter, measure_parts
 from galaxydit.pipelines.generate import GeneratedVideo, generate
@@ -31,7 +31,7 @@ PROXY = {"proxy": "block_residual"}
 
 def needs(name: str) -> Any:
     method = METHODS[name]
-    return pytest.param(name, marks=pytest.mark.skipif(not method.is_available, reason=f"needs {method.needs}"))
+    return pytest.param(name, marks=pytest.mark.skipif(not is_installed(method.needs), reason=f"needs {method.needs}"))
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_faster_cache_skips_the_unconditional_branch_and_attention(tiny_wan_pipe
     assert fraction == pytest.approx((2 + 8 / 2 - own * 4 / 2) / STEPS)
 
 
-@pytest.mark.skipif(not METHODS["DBCache"].is_available, reason="needs cache_dit")
+@pytest.mark.skipif(not is_installed("cache_dit"), reason="needs cache_dit")
 @pytest.mark.parametrize("name", ["DBCache", "DBCache + TaylorSeer", "DBCache joint CFG"])
 def test_db_cache_runs_its_first_block_after_the_warm_up(name, run_method):
     order = {"order": 1} if "TaylorSeer" in name else {}
@@ -213,7 +213,7 @@ def test_db_cache_runs_its_first_block_after_the_warm_up(name, run_method):
     assert run_method(name, setting)[1] == pytest.approx((2 * BLOCKS + 8) / (BLOCKS * STEPS))
 
 
-@pytest.mark.skipif(not METHODS["DBCache"].is_available, reason="needs cache_dit")
+@pytest.mark.skipif(not is_installed("cache_dit"), reason="needs cache_dit")
 @pytest.mark.parametrize("forecaster", FORECASTERS)
 def test_step_masks_run_the_first_block_between_their_full_steps(forecaster, run_method):
     masks = {"preset": {"preset": "ultra"}, "planned": {"plan": 2.0}}
