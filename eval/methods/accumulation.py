@@ -1,6 +1,6 @@
 """What the compared methods that run on the plugin's engine share: summed changes, the reused difference, attaching."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -40,25 +40,10 @@ class Accumulation(Threshold):
 
 
 class Difference(Reuse):
-    """Adds output - latent of the last full step to the latent; measures numbers of EasyCache if `measures`.
-
-    output: size of the full step's output; rate: size of the output's change / of the latent's since the full step
-    before. Sizes are means of absolute values.
-    """
-
-    def __init__(self, *, measures: bool = False) -> None:
-        self.measures = measures
+    """Adds output - latent of the last full step to the latent."""
 
     def side(self, call: Call) -> Tensor:
         return call.latent.detach()
-
-    def measure(self, call: Call, tensor: Tensor, past: Sequence[CachedStep]) -> Mapping[str, float]:
-        if not self.measures:
-            return {}
-        if not past:
-            return {"output": mean_size(tensor)}
-        change = mean_size(call.latent - past[-1].side)
-        return {"output": mean_size(tensor), "rate": mean_size(tensor - past[-1].tensor) / max(change, 1e-12)}
 
     def predict(self, call: Call, past: Sequence[CachedStep]) -> Tensor:
         return call.latent.detach() + (past[-1].tensor - past[-1].side)

@@ -66,9 +66,9 @@ class BranchState(BaseState, dict[Any, Any]):
 
 
 class AdapterHook(ModelHook):
-    """Base class of hooks around the whole transformer; `state_manager.get_state()` is that of the branch.
+    """Base class of hooks; `state_manager.get_state()` is the state of the branch.
 
-    Subclasses override `new_forward`, which replaces the transformer's forward.
+    Subclasses override `new_forward`, which replaces the module's forward.
     """
 
     _is_stateful = True

@@ -6,16 +6,29 @@ reaches a `threshold` (section 3.3). The conditional branch decides for both. A 
 last full step. The first `first` and the last `last` steps are computed.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from diffusers import DiffusionPipeline
 from torch import Tensor
 
-from galaxydit.eval.methods.accumulation import Accumulation, Difference, attached, share_of_steps, warm_ups
+from galaxydit.eval.methods.accumulation import Accumulation, Difference, attached, mean_size, share_of_steps, warm_ups
 from galaxydit.eval.methods.method import Context, Setting, geometric_grid, method
+from galaxydit.extrapolation import CachedStep
 from galaxydit.policies.policy import Observation
 from galaxydit.proxies import EASYCACHE, Place, Proxy
+from galaxydit.runtime.call import Call
+
+
+class MeasuredDifference(Difference):
+    """Measures the output's size, and the `rate` k since the full step before; sizes are means of absolute values."""
+
+    def measure(self, call: Call, tensor: Tensor, past: Sequence[CachedStep]) -> Mapping[str, float]:
+        if not past:
+            return {"output": mean_size(tensor)}
+        change = mean_size(call.latent - past[-1].side)
+        return {"output": mean_size(tensor), "rate": mean_size(tensor - past[-1].tensor) / max(change, 1e-12)}
 
 
 def change_size(current: Tensor, previous: Tensor) -> Tensor:
@@ -51,4 +64,4 @@ def published_settings(steps: int) -> list[Setting]:
 @method("EasyCache", "arXiv 2507.02860", settings, published=published_settings)
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
     policy = Accumulation(setting["threshold"], setting["first"], setting["last"], predicted_change)
-    return attached(pipe, policy, proxy=LATENT, reuse=Difference(measures=True))
+    return attached(pipe, policy, proxy=LATENT, reuse=MeasuredDifference())

@@ -57,7 +57,6 @@ class Rectified(Difference):
     """The difference of the last full step times 1 + K, and the prediction times phi, by branch and step."""
 
     def __init__(self, factors: Mapping[str, Pairs], scales: Pairs | None) -> None:
-        super().__init__()
         self.factors, self.scales = factors, scales
 
     def predict(self, call: Call, past: Sequence[CachedStep]) -> Tensor:

@@ -8,8 +8,8 @@ from diffusers import WanPipeline
 from seeing import Seeing
 from torch import Tensor
 
-from galaxydit.eval.methods.accumulation import Accumulation, Difference, attached
-from galaxydit.eval.methods.easycache import LATENT, predicted_change, settings
+from galaxydit.eval.methods.accumulation import Accumulation, attached
+from galaxydit.eval.methods.easycache import LATENT, MeasuredDifference, predicted_change, settings
 
 Decided = Callable[..., list[bool]]
 KNOWN = {"measured": {"rate": 0.5, "output": 2.0}}
@@ -42,7 +42,7 @@ def test_the_rule_sees_the_sizes_that_it_is_promised_and_reuse_adds_the_kept_dif
         outputs.append(output[0])
 
     hook = tiny_wan_pipeline.transformer.register_forward_hook(keep, with_kwargs=True)
-    with attached(tiny_wan_pipeline, policy, proxy=LATENT, reuse=Difference(measures=True)):
+    with attached(tiny_wan_pipeline, policy, proxy=LATENT, reuse=MeasuredDifference()):
         latents(num_inference_steps=5)
     hook.remove()
     x, y = inputs[::2], outputs[::2]  # the conditional branch

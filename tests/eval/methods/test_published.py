@@ -16,26 +16,6 @@ PUBLISHED = {name: load_method(name) for name in names_of(["published"])}
 RELEASED = {(0.12, 2): 25, (0.12, 4): 21, (0.24, 6): 18, (8.0, 40): 10}
 
 
-def test_every_peer_with_published_settings_is_offered():
-    assert set(PUBLISHED) == {
-        "step list",
-        "repeated plain run",
-        "MagCache published",
-        "TaylorSeer published",
-        "HiCache published",
-        "SeaCache published",
-        "FasterCache published",
-        "TeaCache published",
-        "EasyCache published",
-        "DiCache published",
-        "RA-CFGCache published",
-        "ERTACache (guessed) published",
-        "LeMiCa published",
-        "LeMiCa with galaxydit's reuse",
-        "ProfilingDiT published",
-    }
-
-
 @pytest.mark.parametrize("knobs", RELEASED)
 def test_mag_cache_with_the_published_ratios_computes_as_many_steps_as_the_authors_code(
     knobs, tiny_wan_pipeline, tiny_settings
