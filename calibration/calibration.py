@@ -20,14 +20,13 @@ from galaxydit.calibration.recording import Recording, ratios_of_distances
 from galaxydit.calibration.redundancy import Redundancy
 from galaxydit.calibration.schedule_error import Order
 from galaxydit.calibration.search import LONGEST_GAP, PLANNER_VERSION
-from galaxydit.calibration.small_video import small_settings
 from galaxydit.errors import check_number, refusal
 from galaxydit.pipelines.conditions import conditions_of, package_versions
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.published_models import own_settings, recommended_settings
 from galaxydit.pipelines.runs import Executor, InProcess, Store, expect
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.sizes import fit_size
+from galaxydit.pipelines.sizes import fit_size, small_settings
 from galaxydit.policies.schedule import full_step_count
 from galaxydit.profiles.schema import SCHEMA_VERSION, Profile
 from galaxydit.validation import parse

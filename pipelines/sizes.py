@@ -1,4 +1,4 @@
-"""The size of a video that starts from an image or another video."""
+"""The size of a video that starts from an image or another video, and a small size in its place."""
 
 import math
 import warnings
@@ -13,6 +13,11 @@ from galaxydit.pipelines.inputs import IMAGE_LIST, IMAGES, VIDEOS
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import plain_config
 from galaxydit.runtime.recognition import transformers_of
+
+SMALL_TOKENS = 1800  # at most
+SMALL_SHARE = 0.4  # of the tokens of the full video, at most
+SMALL_LATENT_FRAMES = 4  # at most, and at most half of the full video's, rounded up
+TEMPORAL = ("vae_scale_factor_temporal", "vae_temporal_compression_ratio", "vae_temporal_scale_factor")
 
 
 def fit_size(
@@ -57,6 +62,26 @@ def resize_videos(pipe: DiffusionPipeline, inputs: dict[str, Any], settings: Gen
     if IMAGE_LIST not in signature(type(pipe).__call__).parameters or None in size:
         return inputs
     return inputs | {name: [image.resize(size) for image in inputs[name]] for name in VIDEOS if name in inputs}
+
+
+def small_settings(pipe: DiffusionPipeline, settings: GenerationSettings) -> GenerationSettings:
+    """`settings` with a smaller size of the same aspect ratio; unchanged if the model has one size or none is known."""
+    height, width, frames = settings.height, settings.width, settings.num_frames
+    if height is None or width is None or has_one_size(pipe):
+        return settings
+    temporal = next((getattr(pipe, name) for name in TEMPORAL if hasattr(pipe, name)), 4)
+    patch: Any = plain_config(next(iter(transformers_of(pipe).values()))).get("patch_size_t") or 1
+    latents = 1 if frames is None else (frames - 1) // temporal + 1
+    few = max(2, min(SMALL_LATENT_FRAMES, -(-latents // 2)))
+    few = min(latents, -(-few // patch) * patch)
+    modulus, side = modulus_of(pipe), pixels_of_token(pipe)
+    per_frame = (height // side) * (width // side)
+    scale = math.sqrt(min(SMALL_TOKENS, SMALL_SHARE * latents * per_frame) / (few * per_frame))
+    if scale < 1:
+        smaller = (max(2 * modulus, round(scale * length / modulus) * modulus) for length in (height, width))
+        height, width = (min(new, old) for new, old in zip(smaller, (height, width), strict=True))
+    frames = None if frames is None else min(frames, (few - 1) * temporal + 1)
+    return replace(settings, height=height, width=width, num_frames=frames)
 
 
 def takes_images(pipe: DiffusionPipeline) -> bool:

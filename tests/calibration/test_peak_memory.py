@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from galaxydit.calibration.full_precision import in_float32
-from galaxydit.calibration.small_video import small_settings
 from galaxydit.pipelines.published_models import WAN_21_14B
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.sizes import small_settings
 from galaxydit.proxies import PROXIES
 
 SHAPE = {"num_attention_heads": 40, "attention_head_dim": 128, "ffn_dim": 13824, "num_layers": 40, "text_dim": 4096}

@@ -7,10 +7,10 @@ import pytest
 from diffusers import WanPipeline
 from tiny_table import PIPELINES
 
-from galaxydit.calibration import small_video
-from galaxydit.calibration.small_video import small_settings
+from galaxydit.pipelines import sizes
 from galaxydit.pipelines.published_models import WAN_21_1_3B, WAN_21_14B, WAN_TINY
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.sizes import small_settings
 
 
 @pytest.mark.parametrize(
@@ -30,11 +30,11 @@ def test_published_models_are_recorded_at_about_1800_tokens(
     small: tuple[int, int, int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(small_video, "has_one_size", lambda pipe: False)
-    monkeypatch.setattr(small_video, "modulus_of", lambda pipe: max(16, token))
-    monkeypatch.setattr(small_video, "pixels_of_token", lambda pipe: token)
-    monkeypatch.setattr(small_video, "plain_config", lambda transformer: {})
-    monkeypatch.setattr(small_video, "transformers_of", lambda pipe: {"transformer": None})
+    monkeypatch.setattr(sizes, "has_one_size", lambda pipe: False)
+    monkeypatch.setattr(sizes, "modulus_of", lambda pipe: max(16, token))
+    monkeypatch.setattr(sizes, "pixels_of_token", lambda pipe: token)
+    monkeypatch.setattr(sizes, "plain_config", lambda transformer: {})
+    monkeypatch.setattr(sizes, "transformers_of", lambda pipe: {"transformer": None})
     found = small_settings(SimpleNamespace(vae_scale_factor_temporal=temporal), settings)
     assert (found.height, found.width, found.num_frames) == small
     assert replace(found, height=settings.height, width=settings.width, num_frames=settings.num_frames) == settings
