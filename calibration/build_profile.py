@@ -10,7 +10,7 @@ from diffusers import DiffusionPipeline
 from galaxydit.calibration.fit import fit_error_map
 from galaxydit.calibration.rank import Ranking, choose_proxy
 from galaxydit.calibration.recording import Recording, median_change, round_digits
-from galaxydit.calibration.schedule_error import Order
+from galaxydit.calibration.schedule_error import Order, ScheduleError
 from galaxydit.calibration.search import WARMUP, FullSteps, planned_schedules
 from galaxydit.calibration.thresholds import deviation_weight, mean_distance, solve_threshold
 from galaxydit.errors import refusal
@@ -81,7 +81,7 @@ class ProfileBuilder:
         """The targets with their schedules. Raises GalaxyDiTError if no speedup can be planned."""
         sigmas, corrects = self.recordings[0].sigmas, not draws_noise(self.pipe.scheduler)
         counts = sorted({full_step_count(len(sigmas), speedup) for speedup in self.speedups})
-        schedules = planned_schedules(self.recordings, self.propagation, counts, corrects=corrects, order=order)
+        schedules = planned_schedules(ScheduleError(self.recordings, corrects), self.propagation, counts, order)
         targets = plan_targets(schedules, sigmas, self.speedups)
         if not any(target.speedup in self.speedups for target in targets):
             expected = f"speedups of which one can be planned with {len(sigmas)} steps"

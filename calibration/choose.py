@@ -34,32 +34,36 @@ def choose(
     Orders are compared by schedules at the planned speedup nearest to 2, proxies by the policy "proxy" at those nearest
     to 2 and 3.
     """
-    orders: dict[Order, Profile] = {1: profile, 0: build.again(profile, order=0)}
+    order_0 = build.again(profile, order=0)
     proxies = proxies_to_compare(build.ranking, profile.recipe.proxy)
-    by_proxy = [profile, *(build.again(profile, proxy=proxy) for proxy in proxies[1:])]
+    drafts = {proxies[0]: profile} | {proxy: build.again(profile, proxy=proxy) for proxy in proxies[1:]}
 
     planned = [target.speedup for target in profile.evidence.verifications]
     nearest = (min(planned, key=lambda speedup: abs(speedup - wanted)) for wanted in CHOICE_SPEEDUPS)
     tried_at = list(dict.fromkeys(nearest))
     # A proxy that moves no step of any sample shares the videos of the schedule.
-    moving = [any(not follows_schedule(build.recordings, draft, at) for at in tried_at) for draft in by_proxy]
-    tried = [(orders[1], SCHEDULE, tried_at), (orders[0], SCHEDULE, tried_at[:1])]
-    tried += [(draft, PROXY, tried_at) for draft, moves in zip(by_proxy, moving, strict=True) if moves]
+    moving = [
+        proxy
+        for proxy, draft in drafts.items()
+        if not all(follows_schedule(build.recordings, draft, speedup) for speedup in tried_at)
+    ]
+    tried = [(profile, SCHEDULE, tried_at), (order_0, SCHEDULE, tried_at[:1])]
+    tried += [(drafts[proxy], PROXY, tried_at) for proxy in moving]
     by_schedule, at_order_0, *by_moving = parts.trials("choice", tried, prompts)
+    measured = dict.fromkeys(drafts, by_schedule) | dict(zip(moving, by_moving, strict=True))
+
     rows_of_order: dict[Order, list[Tried]] = {1: by_schedule[0], 0: at_order_0[0]}
     psnr_of_order = {order: [row.psnr_db for row in rows] for order, rows in rows_of_order.items()}
-    profile = orders[choose_order(psnr_of_order)]
-    left = iter(by_moving)
-    measured = [next(left) if moves else by_schedule for moves in moving]
-    compared = [
-        ComparedProxy(proxy, tuple(map(verification_of, tried_at, rows)))
-        for proxy, rows in zip(proxies, measured, strict=True)
-    ]
-    costs = {row.proxy: row.cost for row in build.ranking.rows}
-    psnrs = [[fmean(row.psnr_db for row in of_prompt) for of_prompt in zip(*rows, strict=True)] for rows in measured]
-    proxy = proxies[choose_compared_proxy(psnrs, [costs[name] for name in proxies])]
+    if choose_order(psnr_of_order) == 0:
+        profile = order_0
+    psnrs = {
+        proxy: [fmean(row.psnr_db for row in of_prompt) for of_prompt in zip(*rows, strict=True)]
+        for proxy, rows in measured.items()
+    }
+    proxy = choose_compared_proxy(psnrs, {row.proxy: row.cost for row in build.ranking.rows})
     if proxy != profile.recipe.proxy:
         profile = build.again(profile, proxy=proxy)
+    compared = [ComparedProxy(each, tuple(map(verification_of, tried_at, rows))) for each, rows in measured.items()]
     compared.sort(key=lambda of_proxy: of_proxy.proxy != proxy)
     means = {order: fmean(of_prompts) for order, of_prompts in psnr_of_order.items()}
     return _add_compared_proxies(profile, compared), means
@@ -70,15 +74,15 @@ def choose_order(psnrs: Mapping[Order, Sequence[float]]) -> Order:
     return 0 if lead_of(psnrs[0], psnrs[1]) > 0 else 1
 
 
-def choose_compared_proxy(psnrs: Sequence[Sequence[float]], costs: Sequence[float]) -> int:
-    """Index of the cheapest proxy whose lead over the best mean PSNR is at least -0.5 dB.
+def choose_compared_proxy(psnrs: Mapping[str, Sequence[float]], costs: Mapping[str, float]) -> str:
+    """The cheapest proxy whose lead over the best mean PSNR is at least -0.5 dB; among equals the best mean counts.
 
-    `psnrs`, `(proxies, prompts)`, are in dB; among equally cheap proxies the best mean counts.
+    `psnrs` are in dB, by proxy and prompt.
     """
-    means = list(map(fmean, psnrs))
-    best = means.index(max(means))
-    as_good = [index for index, own in enumerate(psnrs) if index == best or lead_of(own, psnrs[best]) >= -PSNR_MARGIN]
-    return min(as_good, key=lambda index: (costs[index], -means[index]))
+    means = {proxy: fmean(own) for proxy, own in psnrs.items()}
+    best = max(means, key=means.__getitem__)
+    as_good = [proxy for proxy, own in psnrs.items() if proxy == best or lead_of(own, psnrs[best]) >= -PSNR_MARGIN]
+    return min(as_good, key=lambda proxy: (costs[proxy], -means[proxy]))
 
 
 def _add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) -> Profile:

@@ -60,10 +60,8 @@ def in_float32(pipe: DiffusionPipeline) -> Iterator[None]:
 
 def _large_weights(transformer: nn.Module) -> dict[nn.Module, list[nn.Parameter]]:
     """The weights of more than `SMALL` elements in the blocks' modules without submodules, by module."""
-    family = family_of(transformer)
-    leaves = [
-        module for block in blocks_of(transformer, family) for module in block.modules() if not [*module.children()]
-    ]
+    blocks = blocks_of(transformer, family_of(transformer))
+    leaves = [module for block in blocks for module in block.modules() if not [*module.children()]]
     by_module = {
         module: [weight for weight in module.parameters() if weight.dtype in ROUNDED and weight.numel() > SMALL]
         for module in leaves

@@ -12,7 +12,7 @@ from galaxydit.calibration.tables import compared_table, ranking_table, redundan
 from galaxydit.pipelines.table import Table
 
 PAGE = """\
-{%- macro prompts(samples) %}<ol>{% for prompt, seed in samples %}<li>{{ prompt }} (seed {{ seed }})</li>{% endfor %}\
+{%- macro prompts(rows) %}<ol>{% for row in rows %}<li>{{ row.prompt }} (seed {{ row.seed }})</li>{% endfor %}\
 </ol>{% endmacro -%}
 <!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width,initial-scale=1"><title>{{ title }}</title><style>
@@ -25,7 +25,7 @@ td:first-child,th:first-child,:first-child+td:last-child,:first-child+th:last-ch
 img{max-width:100%}figure{margin:1.5rem 0}figcaption{color:#666;font-size:.9rem}
 </style></head><body><h1>{{ title }}</h1>
 <p>Profile: <b>{{ profile.name }}</b>. Proxy: <b>{{ profile.recipe.proxy }}</b>. {{ profile.evidence.reason }}; \
-{{ order }}.</p>
+{{ calibration.chosen_order }}.</p>
 <h2>What a speedup costs</h2>
 <p>The profile rests on {{ profile.basis }}. Speedup counts block evaluations; seconds are of denoising on this \
 device.{% if verified %} PSNR is against the plain video of the same seed in dB, the mean over \
@@ -43,7 +43,7 @@ arXiv 2411.13588).</p>{{ redundancy }}{% endif %}
 <h2>Ranking</h2><p>Spearman's rho between a proxy's summed distance and the error that reuse would have: along a \
 trajectory, as in arXiv 2512.03451, and between samples at the same step, where a clock has 0.</p>{{ ranking }}
 <h2>Settings</h2>{{ settings }}
-<h2>Prompts</h2><p>Recorded:</p>{{ prompts(recorded) }}{% if verified %}<p>Verified on:</p>\
+<h2>Prompts</h2><p>Recorded:</p>{{ prompts(calibration.recordings) }}{% if verified %}<p>Verified on:</p>\
 {{ prompts(verified) }}{% endif %}</body></html>
 """
 
@@ -54,15 +54,14 @@ def write_report(calibration: Calibration, folder: Path, model: str | None = Non
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(PAGE)
     text = page.render(
         title=f"Calibration of {model or profile.model.class_name}",
+        calibration=calibration,
         profile=profile,
-        order=calibration.chosen_order,
         missed=[
             f"{row.speedup:g}x came out as {1 / row.compute_fraction:.2f}x"
             for row in profile.evidence.verifications
             if row.compute_fraction and abs(row.compute_fraction * row.speedup - 1) > 0.05
         ],
-        verified=list(dict.fromkeys((row.prompt, row.seed) for row in calibration.verifications)),
-        recorded=[(row.prompt, row.seed) for row in calibration.recordings],
+        verified=list({row.prompt: row for row in calibration.verifications}.values()),
         disturbance=seconds.disturbance if seconds else "",
         targets=_html(target_table(profile)),
         compared=_html(compared_table(profile)),

@@ -70,10 +70,6 @@ class Tried:
         return tuple(sorted({call["step"] for call in calls if not call["reused"]}))
 
 
-Draft = tuple[Profile, str, Sequence[float]]
-"""A profile to try, the policy that it is tried with, and the speedups."""
-
-
 @dataclass(eq=False)
 class CalibrationMaker(Maker):
     """Measures the parts of a calibration in one worker process; `load` returns the pipeline of this process.
@@ -198,10 +194,12 @@ class Parts:
         by_draft = self.trials("verification", tried, prompts)
         return tuple(row for by_speedup in by_draft for rows in by_speedup for row in rows)
 
-    def trials(self, name: str, tried: Sequence[Draft], prompts: Sequence[str]) -> list[list[list[Tried]]]:
-        """The trials, whose name is in `TRIALS`, by draft, then by its speedups, then by prompt."""
+    def trials(
+        self, name: str, drafts: Sequence[tuple[Profile, str, Sequence[float]]], prompts: Sequence[str]
+    ) -> list[list[list[Tried]]]:
+        """By draft (profile, policy, speedups), then by speedup, the trials of each prompt; `name` is in `TRIALS`."""
         stage, offset = TRIALS[name]
-        data = [(profile.to_dict(), policy, list(speedups)) for profile, policy, speedups in tried]
+        data = [(profile.to_dict(), policy, list(speedups)) for profile, policy, speedups in drafts]
         units = [
             self._unit(f"{name}-{index:04d}", "videos", prompt, self.seed + offset + index, tried=data)
             for index, prompt in enumerate(prompts)

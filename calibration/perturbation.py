@@ -31,7 +31,6 @@ SENSITIVITIES = (1e-4, 1e4)  # allowed range; beyond it an error has vanished or
 
 Perturbation = tuple[int, float, float]
 """Index of the interval in `INTERVALS`, mean noise level of its reused steps, and the sensitivity measured there."""
-Forward = Callable[..., Any]
 
 
 @dataclass
@@ -42,7 +41,7 @@ class Outputs:
     steps: Sequence[int] = ()  # filled after the generation
     kind: type = tuple
 
-    def keep(self, forward: Forward, *args: Any, **kwargs: Any) -> Any:
+    def keep(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         output = forward(*args, **kwargs)
         self.tensors.append(tuple(tensor.detach().cpu() for tensor in tensors_of(output)))
         self.kind = type(output)
@@ -61,7 +60,7 @@ class Replay:
         # by the call's place, the step and the outputs of the last two
         self.full = defaultdict[int, deque[tuple[int, tuple[Tensor, ...]]]](lambda: deque(maxlen=2))
 
-    def answer(self, forward: Forward, *args: Any, **kwargs: Any) -> Any:
+    def answer(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         call, self.calls = self.calls, self.calls + 1
         step = self.kept.steps[call]
         full = self.full[call - self.kept.steps.index(step)]

@@ -92,8 +92,9 @@ class Planner:
         (recordings, growth), corrects = measured, not draws_noise(self.pipe.scheduler)
         order: Order = 1 if corrects else 0
         counts = sorted({full_step_count(recordings[0].steps, speedup) for speedup in self.speedups})
-        tried, best = (planned_schedules(*data, counts, corrects=corrects, order=order) for data in (planned, measured))
-        model = ScheduleError(recordings, corrects)
+        model, other = ScheduleError(recordings, corrects), ScheduleError(planned[0], corrects)
+        best = planned_schedules(model, growth, counts, order)
+        tried = planned_schedules(other, planned[1], counts, order)
 
         def decibels(schedule: FullSteps) -> float:
             errors = model.final_error(schedule, growth, order=order, coherence=0.0)

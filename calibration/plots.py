@@ -16,7 +16,6 @@ from galaxydit.calibration.thresholds import planned_steps
 from galaxydit.pipelines.disturbance import DISTURBED
 from galaxydit.request import PROXY, SCHEDULE
 
-Draw = Callable[[Calibration, Figure], None]
 BLUE, ORANGE, GREY = "#2563a8", "#d9731a", "#8a8a8a"
 STYLE = {
     "axes.spines.top": False,
@@ -221,7 +220,7 @@ def draw_budget(calibration: Calibration, figure: Figure) -> None:
     second.legend()
 
 
-FIGURES: dict[str, Draw] = {
+FIGURES: dict[str, Callable[[Calibration, Figure], None]] = {
     "ranking": draw_ranking,
     "scatter": draw_scatter,
     "fit": draw_fit,

@@ -59,9 +59,8 @@ class Recording:
 
     def accumulated(self, proxy: str, lag: int) -> Array:
         """Proxy distance summed over the last `lag` steps, `(steps,)`; NaN in each transformer's first `lag` steps."""
-        total = np.concatenate([[0.0], np.cumsum(self.distances[proxy])])
-        summed = np.full(self.steps, np.nan)
-        summed[lag:] = total[lag + 1 :] - total[1 : self.steps - lag + 1]
+        total, summed = np.cumsum(self.distances[proxy]), np.full(self.steps, np.nan)
+        summed[lag:] = total[lag:] - total[:-lag]
         summed[self.switch : self.switch + lag] = np.nan
         return summed
 

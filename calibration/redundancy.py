@@ -18,7 +18,6 @@ from galaxydit.proxies import relative_l1
 from galaxydit.runtime.recognition import blocks_of, family_of, transformers_of
 
 BLOCK = "block"
-LIMITS = (0.02, 0.05, 0.1)  # relative changes below which a block's output counts as redundant
 ELEMENTS = 2**16  # kept of each output
 
 
@@ -33,10 +32,6 @@ class Redundancy:
     @property
     def array(self) -> Array:
         return np.array(self.changes)
-
-    def redundant(self, branch: int, part: int, limit: float) -> float:
-        """Share of outputs after the first step that changed by less than `limit`; `branch` and `part` are indices."""
-        return float((self.array[branch, part, :, 1:] < limit).mean())
 
 
 def measure_redundancy(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Redundancy:

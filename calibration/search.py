@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from galaxydit.calibration.recording import Array, Recording
+from galaxydit.calibration.recording import Array
 from galaxydit.calibration.schedule_error import Order, ScheduleError
 from galaxydit.profiles.evidence import ErrorPropagation
 
@@ -22,16 +22,11 @@ FullSteps = tuple[int, ...]
 
 
 def planned_schedules(
-    recordings: Sequence[Recording],
-    propagation: ErrorPropagation,
-    counts: Sequence[int],
-    *,
-    corrects: bool,
-    order: Order,
+    model: ScheduleError, propagation: ErrorPropagation, counts: Sequence[int], order: Order
 ) -> dict[int, FullSteps]:
     """By number of full steps, the best schedule on recordings that are `balanced` at `counts`."""
     # Rounding is left out: after the first reused step, full steps differ from the plain ones by rounding, too.
-    model = balanced(ScheduleError(recordings, corrects), propagation, counts, order)
+    model = balanced(model, propagation, counts, order)
     return best_schedules(model, len(model.sigmas), propagation, warmup=WARMUP, order=order)
 
 

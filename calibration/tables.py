@@ -2,7 +2,7 @@
 
 from itertools import zip_longest
 
-from galaxydit.calibration.redundancy import LIMITS, Redundancy
+from galaxydit.calibration.redundancy import Redundancy
 from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.table import Table
 from galaxydit.profiles.evidence import Seconds, Verification
@@ -74,12 +74,16 @@ def ranking_table(profile: Profile) -> Rows:
 
 
 def redundancy_table(redundancy: Redundancy) -> Rows:
-    """One row for each part of a block and branch: mean change, and shares of changes below each of LIMITS."""
+    """One row for each part of a block and branch: mean change since the step before, and shares of small changes."""
+    changes = redundancy.array[..., 1:]
     return [
         {
             "part": f"{part.replace('_', ' ')}, {branch}",
-            "mean change": f"{redundancy.array[row, column, :, 1:].mean():.3f}",
-            **{f"below {limit:g}": f"{100 * redundancy.redundant(row, column, limit):.0f} %" for limit in LIMITS},
+            "mean change": f"{changes[row, column].mean():.3f}",
+            **{
+                f"below {limit:g}": f"{100 * (changes[row, column] < limit).mean():.0f} %"
+                for limit in (0.02, 0.05, 0.1)
+            },
         }
         for column, part in enumerate(redundancy.parts)
         for row, branch in enumerate(redundancy.branches)

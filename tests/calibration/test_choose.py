@@ -17,9 +17,9 @@ def rows(policy: str, speedup: float, psnrs: list[float]) -> list[Tried]:
 
 def test_the_cheapest_proxy_that_is_not_worse_than_the_best_is_used() -> None:
     best, near, unsure = [31.0, 32.0, 33.1, 34.0], [30.9, 31.8, 33.0, 33.9], [34.0, 29.0, 35.0, 31.0]
-    assert choose_compared_proxy([best, near], [0.05, 0.01]) == 1
-    assert choose_compared_proxy([best, near], [0.01, 0.05]) == 0
-    assert choose_compared_proxy([best, unsure], [0.05, 0.01]) == 0
+    assert choose_compared_proxy({"best": best, "other": near}, {"best": 0.05, "other": 0.01}) == "other"
+    assert choose_compared_proxy({"best": best, "other": near}, {"best": 0.01, "other": 0.05}) == "best"
+    assert choose_compared_proxy({"best": best, "other": unsure}, {"best": 0.05, "other": 0.01}) == "best"
 
 
 @pytest.mark.parametrize(

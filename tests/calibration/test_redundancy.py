@@ -9,6 +9,7 @@ from diffusers import WanPipeline
 from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.html_report import write_report
 from galaxydit.calibration.redundancy import Redundancy, measure_redundancy
+from galaxydit.calibration.tables import redundancy_table
 from galaxydit.pipelines.settings import GenerationSettings
 
 PROMPT = "a red ball moves left over a plain background"
@@ -46,8 +47,8 @@ def test_every_part_of_the_family_has_a_row_and_nothing_is_left_behind(
 
 def test_the_share_below_a_limit_counts_blocks_and_steps() -> None:
     changes = ((((0.0, 0.01, 0.3), (0.0, 0.04, 0.02)),),)
-    redundancy = Redundancy(("block",), ("call 0",), changes)
-    assert redundancy.redundant(0, 0, 0.03) == 0.5
+    (row,) = redundancy_table(Redundancy(("block",), ("call 0",), changes))
+    assert (row["below 0.02"], row["below 0.05"], row["below 0.1"]) == ("25 %", "75 %", "75 %")
 
 
 def test_the_report_shows_heat_maps_and_numbers(calibration: Calibration, measured: Redundancy, tmp_path: Path) -> None:
