@@ -10,8 +10,7 @@ from diffusers import DiffusionPipeline
 from galaxydit.calibration.fit import fit_error_map
 from galaxydit.calibration.rank import Ranking, choose_proxy
 from galaxydit.calibration.recording import Recording, median_change, round_digits
-from galaxydit.calibration.schedule_error import Order, ScheduleError
-from galaxydit.calibration.search import WARMUP, FullSteps, planned_schedules
+from galaxydit.calibration.search import WARMUP, FullSteps, Order, ScheduleError, planned_schedules
 from galaxydit.calibration.thresholds import deviation_weight, mean_distance, solve_threshold
 from galaxydit.errors import refusal
 from galaxydit.families import SEPARATE
@@ -92,7 +91,10 @@ class ProfileBuilder:
         self, proxy: str, order: Order, targets: Sequence[Target]
     ) -> tuple[Recipe, Fit | None, tuple[Verification, ...]]:
         """The recipe, the scores of its error map, and an unmeasured verification of each planned speedup."""
-        share = self._share_of_step(proxy)
+        family = family_of(next(iter(transformers_of(self.pipe).values())))
+        # A reused step reads the proxy in one branch alone.
+        calls = 2 if family.branches == SEPARATE and self.recordings[0].guidance_scale > 1 else 1
+        share = shares_of_blocks(self.pipe)[proxy] / calls
         error_map, fit = fit_error_map(self.recordings, proxy, order)
         cumulative = mean_distance(self.recordings, proxy)
         weight = deviation_weight(self.recordings, proxy, order)
@@ -131,12 +133,6 @@ class ProfileBuilder:
             sigmas=first.sigmas,
             **where,
         )
-
-    def _share_of_step(self, proxy: str) -> float:
-        """Share of a full step's block evaluations that a reused step runs to read the proxy, in one branch alone."""
-        family = family_of(next(iter(transformers_of(self.pipe).values())))
-        calls = 2 if family.branches == SEPARATE and self.recordings[0].guidance_scale > 1 else 1
-        return shares_of_blocks(self.pipe)[proxy] / calls
 
 
 def shares_of_blocks(pipe: DiffusionPipeline) -> dict[str, float]:

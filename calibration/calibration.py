@@ -18,8 +18,7 @@ from galaxydit.calibration.planner import Planner
 from galaxydit.calibration.prompt_files import default_prompts, split_prompts
 from galaxydit.calibration.recording import Recording, ratios_of_distances
 from galaxydit.calibration.redundancy import Redundancy
-from galaxydit.calibration.schedule_error import Order
-from galaxydit.calibration.search import LONGEST_GAP, PLANNER_VERSION
+from galaxydit.calibration.search import LONGEST_GAP, PLANNER_VERSION, Order
 from galaxydit.errors import check_number, refusal
 from galaxydit.pipelines.conditions import conditions_of, package_versions
 from galaxydit.pipelines.inputs import check_inputs, read_inputs

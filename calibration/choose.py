@@ -15,7 +15,7 @@ from galaxydit.calibration.build_profile import ProfileBuilder
 from galaxydit.calibration.costs import predicted_speedup
 from galaxydit.calibration.parts import Parts, Tried
 from galaxydit.calibration.rank import proxies_to_compare
-from galaxydit.calibration.schedule_error import Order
+from galaxydit.calibration.search import Order
 from galaxydit.calibration.thresholds import follows_schedule
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
 from galaxydit.profiles.evidence import ComparedProxy, Seconds, Verification

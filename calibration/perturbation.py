@@ -16,7 +16,7 @@ from diffusers import DiffusionPipeline
 from torch import Tensor, nn
 
 from galaxydit.calibration.recording import Recording, round_digits
-from galaxydit.calibration.schedule_error import ScheduleError
+from galaxydit.calibration.search import ScheduleError
 from galaxydit.extrapolation import slope_ahead
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.profiles.evidence import ErrorPropagation

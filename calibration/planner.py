@@ -13,8 +13,7 @@ from galaxydit.calibration.parts import Sample
 from galaxydit.calibration.perturbation import propagation_of
 from galaxydit.calibration.rank import rank_proxies
 from galaxydit.calibration.recording import Array, Recording, estimated_rounding, ratios_of_distances
-from galaxydit.calibration.schedule_error import Order, ScheduleError
-from galaxydit.calibration.search import FullSteps, planned_schedules
+from galaxydit.calibration.search import FullSteps, Order, ScheduleError, planned_schedules
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.schedule import full_step_count
 from galaxydit.profiles.conditions import dtype_of

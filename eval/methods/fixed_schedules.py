@@ -12,8 +12,7 @@ from diffusers import DiffusionPipeline
 
 from galaxydit import FixedSteps, GalaxyDiTConfig
 from galaxydit.calibration.generation_observer import record_sample
-from galaxydit.calibration.schedule_error import ScheduleError
-from galaxydit.calibration.search import best_schedules
+from galaxydit.calibration.search import ScheduleError, best_schedules
 from galaxydit.errors import check_number
 from galaxydit.eval.methods.method import Context, Setting, method
 from galaxydit.pipelines.settings import GenerationSettings

@@ -9,8 +9,7 @@ from galaxydit.calibration.build_profile import ProfileBuilder, largest_expected
 from galaxydit.calibration.fit import fit_error_map
 from galaxydit.calibration.rank import rank_proxies
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.schedule_error import ScheduleError
-from galaxydit.calibration.search import best_schedules
+from galaxydit.calibration.search import ScheduleError, best_schedules
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.error_map import CumulativeDistance
 from galaxydit.profiles.evidence import ErrorPropagation

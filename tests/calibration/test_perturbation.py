@@ -16,7 +16,7 @@ from galaxydit.calibration.perturbation import (
     perturbed_schedule,
     propagation_of,
 )
-from galaxydit.calibration.schedule_error import ScheduleError
+from galaxydit.calibration.search import ScheduleError
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.evidence import ErrorPropagation

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.schedule_error import ScheduleError
+from galaxydit.calibration.search import ScheduleError
 from galaxydit.extrapolation import DAMPING, CachedStep, correction, missed, predict
 from galaxydit.profiles.evidence import ErrorPropagation
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.schedule_error import ScheduleError
-from galaxydit.calibration.search import LONGEST_GAP, best_schedules, interval_errors
+from galaxydit.calibration.search import LONGEST_GAP, ScheduleError, best_schedules, interval_errors
 from galaxydit.profiles.evidence import ErrorPropagation
 from galaxydit.profiles.schema import Profile
 
