@@ -22,7 +22,7 @@ from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.inputs import hash_files, verify_files
 from galaxydit.pipelines.runs import Executor, Maker, Output, Rank, Store, Unit, progress_of, results, run
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.trial import PlainVideo, accelerated, generate_with, result_of
+from galaxydit.pipelines.trial import accelerated, generate_with, result_of
 from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import save_video
 from galaxydit.profiles.schema import Profile, parse_profile
@@ -154,8 +154,8 @@ class CalibrationMaker(Maker):
         """The video of `plain` again with a profile."""
         attach = partial(accelerated, speedup=speedup, policy=policy, profile=profile)
         made = generate_with(self.pipe, plain.prompt, plain.settings, plain.seed, attach)
-        self._keep(f"{policy}-{speedup:g}x-order-{profile.recipe.order}-{profile.recipe.proxy}", made.video)
-        result = result_of(self.pipe, made, PlainVideo(plain.frames, video=plain))
+        self._keep(f"{policy}-{speedup:g}x-order-{profile.recipe.order}-{profile.recipe.proxy}", made)
+        result = result_of(self.pipe, made, plain)
         return Tried(policy, speedup, plain.prompt, plain.seed, result)
 
     def _redundancy(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:

@@ -20,7 +20,7 @@ from galaxydit.pipelines.conditions import package_versions
 from galaxydit.pipelines.disturbance import PLAIN, disturbance
 from galaxydit.pipelines.generate import GeneratedVideo
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.trial import Attach, PlainVideo, accelerated, generate_with, plain, result_of
+from galaxydit.pipelines.trial import Attach, accelerated, generate_with, plain, result_of
 from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import display_scale, save_video
 
@@ -106,16 +106,16 @@ def run_demo(
     seconds = len(prompts) * (2 * cost.denoise + 3 * cost.rest)  # the other two denoise about half as long
     on_cost(seconds, None if cost.watts is None else seconds * cost.watts)
     for index, prompt in enumerate(prompts):
-        reference: PlainVideo | None = None
+        reference: GeneratedVideo | None = None
         for name, (chosen, attach) in ways.items():
             on_progress(f"prompt {index + 1} of {len(prompts)}: {name}")
             made = generate_with(pipe, prompt, chosen, seed + index, attach, cpu_counter=cpu_counter)
             share = (chosen.steps or 0) / settings.steps if made.report is None else None
             results[name].append(result_of(pipe, made, reference, share, measure=measured))
-            reference = reference or PlainVideo(made.video.frames, video=made.video)
+            reference = reference or made
             if made.report is not None:
                 reports.append(replace(made.report, plain_seconds=results["plain"][-1].denoise_seconds))
-            videos += [made.video] if index == 0 else []
+            videos += [made] if index == 0 else []
 
     cases = tuple((prompt, seed + index) for index, prompt in enumerate(prompts))
     finished = {name: tuple(values) for name, values in results.items()}

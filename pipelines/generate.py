@@ -22,6 +22,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sizes import fit_size, resize_videos
 from galaxydit.pipelines.sound import sound_of
 from galaxydit.pipelines.video import Sound
+from galaxydit.report import Report
 from galaxydit.runtime.hooks import timed_by
 from galaxydit.runtime.recognition import transformers_of
 from galaxydit.stopwatch import BEGIN, END, FIRST, LAST, Stopwatch
@@ -43,6 +44,9 @@ class GeneratedVideo:
     energy: Energy = NO_COUNTER  # over all ranks that share the video
     sound: Sound | None = None
     load: float | None = None  # `load_per_core` at the end of the call
+    operations: float = 0.0  # of all blocks, if `trial.generate_with` counted them
+    bytes_held: int | None = None  # most that what was attached kept between calls; None if unknown
+    report: Report | None = None  # of the plugin, if it was attached by `trial.generate_with`
 
     @property
     def watts(self) -> float | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -54,22 +54,13 @@ def accelerated(pipe: DiffusionPipeline, **arguments: Any) -> Iterator[Attached]
 
 
 @dataclass(frozen=True, eq=False)
-class Generated:
-    """A video with what was attached: its counted operations (0: not counted), bytes held, and the plugin's report."""
-
-    video: GeneratedVideo
-    operations: float = 0.0
-    bytes_held: int | None = None
-    report: Report | None = None
-
-
-@dataclass(frozen=True, eq=False)
 class PlainVideo:
-    """The video that a trial is compared with; `video` is None if this process did not generate it."""
+    """What a trial is compared with where this process did not time it, else a plain `GeneratedVideo`."""
 
     frames: NDArray[np.float32]
     operations: float = 0.0
-    video: GeneratedVideo | None = None
+    denoise_seconds: None = None
+    end_to_end_seconds: None = None
 
 
 def generate_with(
@@ -81,7 +72,7 @@ def generate_with(
     parts: tuple[Part, ...] = (),
     *,
     cpu_counter: bool = False,
-) -> Generated:
+) -> GeneratedVideo:
     """Generate with `attach`, and count the operations of `parts`, from `measure_parts`."""
     transformer = next(iter(transformers_of(pipe).values()))  # `measure_parts` refuses several
     with attach(pipe) as attached, ExitStack() as stack:
@@ -89,8 +80,8 @@ def generate_with(
         video = generate(pipe, prompt, settings, seed, cpu_counter=cpu_counter)
         report = attached.report() if attached.report else None
     if counter is not None:
-        return Generated(video, counter.flops, counter.bytes_held, report)
-    return Generated(video, bytes_held=None if report is None else report.bytes_held, report=report)
+        return replace(video, operations=counter.flops, bytes_held=counter.bytes_held, report=report)
+    return replace(video, bytes_held=None if report is None else report.bytes_held, report=report)
 
 
 def psnr_alone(video: NDArray[np.float32], reference: NDArray[np.float32] | None, prompt: str) -> Measured:
@@ -100,8 +91,8 @@ def psnr_alone(video: NDArray[np.float32], reference: NDArray[np.float32] | None
 
 def result_of(
     pipe: DiffusionPipeline,
-    made: Generated,
-    reference: PlainVideo | None = None,
+    video: GeneratedVideo,
+    reference: GeneratedVideo | PlainVideo | None = None,
     share_of_steps: float | None = None,
     *,
     counted: bool = False,
@@ -113,33 +104,32 @@ def result_of(
     The compute fraction is that of `counted` operations, else `share_of_steps` if given (1 for the plain video itself),
     else of the plugin's report, else of the operations.
     """
-    video, failures = made.video, dict[str, str]()
+    failures = dict[str, str]()
     report: dict[str, Any] | None = None
     versions: dict[str, str] = {}
     device = ""
-    if made.report is not None:
+    if video.report is not None:
         with noted(failures, "report"):
-            report = made.report.to_dict()
+            report = video.report.to_dict()
     with noted(failures, "versions"):
         versions = package_versions()
     with noted(failures, "device"):
         device = device_name(pipe)
     unit: Literal["blocks", "operations", "steps"] = "operations"
-    fraction = made.operations / reference.operations if reference is not None and reference.operations else None
+    fraction = video.operations / reference.operations if reference is not None and reference.operations else None
     if share_of_steps is not None and not counted:
         unit, fraction = "steps", share_of_steps
     elif report is not None and not counted:
         unit, fraction = "blocks", report.get("compute_fraction")
     values, skipped, raised = measure(video.frames, None if reference is None else reference.frames, video.prompt)
-    timed = None if reference is None else reference.video
     return TrialResult(
         frames_sha256=hash_frames(video.frames),
         shape=tuple(video.frames.shape),
         settings=asdict(video.settings),
         denoise_seconds=video.denoise_seconds,
         end_to_end_seconds=video.end_to_end_seconds,
-        plain_denoise_seconds=None if timed is None else timed.denoise_seconds,
-        plain_end_to_end_seconds=None if timed is None else timed.end_to_end_seconds,
+        plain_denoise_seconds=None if reference is None else reference.denoise_seconds,
+        plain_end_to_end_seconds=None if reference is None else reference.end_to_end_seconds,
         compute_fraction=fraction,
         compute_unit=unit if fraction is not None else "",
         denoise_joules=video.energy.denoise,
@@ -155,6 +145,6 @@ def result_of(
         versions=versions,
         code=code,
         device=device,
-        block_operations=made.operations or None,
-        bytes_held=made.bytes_held,
+        block_operations=video.operations or None,
+        bytes_held=video.bytes_held,
     )

@@ -24,7 +24,7 @@ from galaxydit.eval.metrics import METRICS, measure
 from galaxydit.pipelines.additions import share_video
 from galaxydit.pipelines.compute_counter import Part, measure_parts
 from galaxydit.pipelines.conditions import code_identity, conditions_of
-from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.inputs import verify_files
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.published_models import recommended_settings
@@ -33,7 +33,6 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import (
     WARM_UP_STEPS,
     Attach,
-    Generated,
     PlainVideo,
     accelerated,
     generate_with,
@@ -56,7 +55,7 @@ class VideoMaker(Maker):
     store: Store
     record: Path | None = None  # file for the recording of the first plain video; what exists is kept
     parts: tuple[Part, ...] = ()
-    _baseline: tuple[str, PlainVideo] | None = None
+    _baseline: tuple[str, GeneratedVideo | PlainVideo] | None = None
     _can_decode_again: bool = False
 
     def prepare(self, rank: Rank) -> None:
@@ -120,16 +119,16 @@ class VideoMaker(Maker):
             observer = stack.enter_context(observed(self.pipe)) if records else None
             made = self._generate(unit)
         if records is not None and observer is not None:
-            observer.save(records, self.settings, made.video.prompt, made.video.seed)
-        frames, failures = made.video.frames, dict[str, str]()
+            observer.save(records, self.settings, made.prompt, made.seed)
+        frames, failures = made.frames, dict[str, str]()
         files = {}
         if not self.job.comparison or unit.data["prompt_index"] == unit.data["sample"] == 0:
             is_lossless, fps = self.job.video == "lossless", self.settings.fps
-            files[VIDEO] = encode_video(frames, fps, lossless=is_lossless, sound=made.video.sound)
+            files[VIDEO] = encode_video(frames, fps, lossless=is_lossless, sound=made.sound)
             with noted(failures, THUMBNAIL):
                 files[THUMBNAIL] = encode_thumbnail(frames[0])
         if is_baseline:
-            self._baseline = (unit.id, PlainVideo(frames, made.operations, None if records else made.video))
+            self._baseline = (unit.id, PlainVideo(frames, made.operations) if records else made)
         if keeps_input:
             with noted(failures, DECODER_INPUT):
                 files[DECODER_INPUT] = to_bytes(inputs[0])
@@ -147,7 +146,7 @@ class VideoMaker(Maker):
         observing: dict[str, Any] = dict.fromkeys(TIMINGS) if records else {}  # because it takes time
         return Output(to_plain(replace(result, failures={**failures, **result.failures}, **observing)), files)
 
-    def _generate(self, unit: Unit) -> Generated:
+    def _generate(self, unit: Unit) -> GeneratedVideo:
         variant, prompt, seed = Variant(**unit.data["variant"]), unit.data["prompt"], unit.data["seed"]
         settings, parts = self.settings, self.parts
         attach: Attach = plain
@@ -162,7 +161,7 @@ class VideoMaker(Maker):
             settings = settings if method.generation is None else method.generation(settings, variant.options)
         return generate_with(self.pipe, prompt, settings, seed, attach, parts)
 
-    def _baseline_of(self, unit: Unit) -> PlainVideo:
+    def _baseline_of(self, unit: Unit) -> GeneratedVideo | PlainVideo:
         """The unit's baseline: from memory, decoded, or generated again. Raises GalaxyDiTError if it failed."""
         baseline = self.job.unit_of(unit)
         record = self.store.read_sound(baseline.id)
@@ -186,11 +185,11 @@ class VideoMaker(Maker):
         frames = decode_frames(self.pipe, latents, record.result["frames_sha256"])
         return None if frames is None else PlainVideo(frames, operations or 0.0)
 
-    def _generate_again(self, unit: Unit, record: Record | None) -> PlainVideo:
+    def _generate_again(self, unit: Unit, record: Record | None) -> GeneratedVideo:
         made = self._generate(unit)
-        if record is not None and hash_frames(made.video.frames) != record.result["frames_sha256"]:
+        if record is not None and hash_frames(made.frames) != record.result["frames_sha256"]:
             logger.warning("%s differed the second time: this device does not compute reproducibly", unit.id)
-        return PlainVideo(made.video.frames, made.operations, made.video)
+        return made
 
 
 def load(job: Job) -> tuple[DiffusionPipeline, GenerationSettings]:

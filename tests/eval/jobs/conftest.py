@@ -13,7 +13,6 @@ from galaxydit.eval.jobs.run_job import open_run
 from galaxydit.pipelines.generate import GeneratedVideo
 from galaxydit.pipelines.runs import Unit
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.trial import Generated
 
 JOB = """
 model = "tiny-wan"
@@ -46,12 +45,12 @@ def job_file(tiny_wan_folder: Path) -> Path:
     return path
 
 
-def invented_video(maker: VideoMaker, unit: Unit) -> Generated:
+def invented_video(maker: VideoMaker, unit: Unit) -> GeneratedVideo:
     """Noise that depends on the unit alone: a generation without a model."""
     prompt, seed, settings = unit.data["prompt"], unit.data["seed"], maker.settings
     digest = hashlib.sha256(f"{unit.data['variant']['name']} {prompt} {seed}".encode()).digest()
     frames = np.random.default_rng(int.from_bytes(digest[:8], "big")).random((3, 16, 16, 3), dtype=np.float32)
-    return Generated(GeneratedVideo(prompt, seed, settings, frames, torch.zeros(1), 2.0, 1.0), 1.0)
+    return GeneratedVideo(prompt, seed, settings, frames, torch.zeros(1), 2.0, 1.0, operations=1.0)
 
 
 @pytest.fixture
