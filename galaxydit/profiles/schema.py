@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Le
 
 from galaxydit.errors import GalaxyDiTError, check_ascending, refusal
 from galaxydit.files import write_json
@@ -45,14 +47,12 @@ class Conditions:
     seed: int  # of the first recorded generation
     prompts_sha256: str  # of prompts and seeds, in order
     versions: Mapping[str, str]
-    sigmas: tuple[float, ...]  # of the steps, falling
+    sigmas: tuple[Annotated[float, Le(1)], ...]  # of the steps, falling
     guidance_scale_2: float | None = None
     boundary: float | None = None  # noise level below which the second transformer computes
 
     def __post_init__(self) -> None:
         check_ascending("sigmas", tuple(reversed(self.sigmas)), strictly=True)
-        if self.sigmas and self.sigmas[0] > 1:
-            raise refusal("sigmas", self.sigmas, "numbers of at most 1", "calibrate again")
 
 
 @dataclass(frozen=True)
