@@ -37,14 +37,15 @@ class StepReuse:
     """Stores full steps of one transformer, and predicts and corrects from them.
 
     Attributes:
-        own: the user's `Reuse`, or None.
+        own: the user's `Reuse`, else the base class, which keeps nothing beside the tensor.
         runs_forward: whether reused steps run embedding and output head around the predicted residual of the blocks;
             otherwise they leave the forward pass as soon as they are decided, and the output is predicted.
     """
 
     def __init__(self, transformer: nn.Module, session: Session) -> None:
         self._transformer, self._session, self._config = transformer, session, session.config
-        self.own = session.config.reuse if isinstance(session.config.reuse, Reuse) else None
+        self._is_own = isinstance(session.config.reuse, Reuse)
+        self.own = session.config.reuse if isinstance(session.config.reuse, Reuse) else Reuse()
         self.runs_forward = session.config.predicts == "residual"
 
     @beside_the_model
@@ -54,12 +55,11 @@ class StepReuse:
 
     def _predict(self, call: Call, place: int) -> Tensor:
         sample, config = call.samples[place], self._config
-        if self.own is not None:
-            return self.own.predict(call, call.state.history[call.branch, sample])
+        history = call.state.history[call.branch, sample]
+        if self._is_own:
+            return self.own.predict(call, history)
         order = call.generation.order if self.follows_slope(call, sample) else 0
-        return predict(
-            call.state.history[call.branch, sample], call.info.sigma, order, config.slope, config.largest_ahead
-        )
+        return predict(history, call.info.sigma, order, config.slope, config.largest_ahead)
 
     @beside_the_model
     def follows_slope(self, call: Call, sample: int) -> bool:
@@ -126,7 +126,7 @@ class StepReuse:
                 self._keep(call, outputs)
 
     def _keep(self, call: Call, outputs: tuple[Tensor, ...]) -> None:
-        history, count, config = call.state.history, len(call.samples), self._config
+        history, count, group = call.state.history, len(call.samples), token_group(self._transformer)
         call.state.shapes[call.branch] = tuple(output.shape for output in outputs)
         tensor = call.residual if self.runs_forward else pack([output.detach() for output in outputs])
         if tensor is None:
@@ -139,18 +139,16 @@ class StepReuse:
             return
         for place, sample in enumerate(call.samples):
             key = (call.branch, sample)
+            past = history.get(key, ())
             rows = tensor if count == 1 else tensor[place::count].clone()
-            if config.policy.learns_errors and history.get(key):
-                group = token_group(self._transformer)
+            if self._config.policy.learns_errors and past:
                 call.state.errors[key] = relative_l2(rows, self._predict(call, place), group)
-            if self.own is None and call.generation.order == 1 and len(history.get(key, ())) > 1:
-                errors = sum_over(token_group(self._transformer), self._slope_errors(call, history[key], rows))
+            if not self._is_own and call.generation.order == 1 and len(past) > 1:
+                errors = sum_over(group, self._slope_errors(call, past, rows))
                 call.state.slope_errors.append((call.info.step, key, HostCopy(errors)))
-            step = CachedStep(call.info.step, call.info.sigma, rows)
-            if self.own is not None:
-                measured = self.own.measure(call, rows, history.get(key, ()))
-                step = step._replace(side=self.own.side(call), measured=measured)
-            history[key] = (*history.get(key, ()), step)[-config.history_length :]
+            measured, side = self.own.measure(call, rows, past), self.own.side(call)
+            step = CachedStep(call.info.step, call.info.sigma, rows, side, measured)
+            history[key] = (*past, step)[-self._config.history_length :]
             call.state.missed.pop(key, None)
         call.state.was_guided = call.is_guided
 

@@ -43,10 +43,10 @@ class Stack:
     ) -> None:
         self._family, self._session, self._observer = family, session, observer
         self._reuse, self._samples = reuse, samples
-        self._kept = () if reuse.own is None else reuse.own.proxies
         self.blocks = len(blocks_of(transformer, family))
         self.policy_proxy = session.config.watched if session.config.policy.reads_proxy else None
-        self.watched_proxies = [proxy for name, proxy in PROXIES.items() if name in {*observer.proxies, *self._kept}]
+        names = {*observer.proxies, *reuse.own.proxies}
+        self.watched_proxies = [proxy for name, proxy in PROXIES.items() if name in names]
         if self.policy_proxy is not None and self.policy_proxy not in self.watched_proxies:
             self.watched_proxies.append(self.policy_proxy)
         reads_inside = any(proxy.place is not Place.LATENT for proxy in self.watched_proxies)
@@ -58,7 +58,8 @@ class Stack:
         """Compute the watched proxies of a place from its tensors (`Place`), in a `part` of the first block such as
         "self_attention". Raises LeaveForward once it is known what is reused, unless this is known only at the end of
         the first block, or the forward pass has not begun."""
-        if (call := self.under_way.call) is None:
+        call = self.under_way.call
+        if call is None or call.is_repeated:
             return
         if place is Place.MODULE and part in self._observer.modules:
             self._observer.on_module(call, part, tensors[0])
@@ -69,7 +70,7 @@ class Stack:
     def _read(self, call: Call, proxy: Proxy, tensors: tuple[Any, ...]) -> None:
         # The proxy of the policy is read once in each step, in the branch that is called first.
         drives = not call.decisions and proxy is self.policy_proxy
-        is_observed, is_kept = proxy.name in self._observer.proxies, proxy.name in self._kept
+        is_observed, is_kept = proxy.name in self._observer.proxies, proxy.name in self._reuse.own.proxies
         if not drives and not is_observed and not is_kept:
             return
         needed = (*tensors, call.block_input) if proxy.needs_block_input else tensors
@@ -80,21 +81,18 @@ class Stack:
             self._observer.on_proxy(call, proxy.name, current)
         if drives:
             self._samples.decide(call, current)
-            leaves = call.is_mixed and proxy.place in (Place.MODULE, Place.BLOCK_INPUT)
-            if call.is_reused:
-                call.blocks_run = proxy.cost
-                goes_on = proxy.place is Place.MODULE and self._reuse.runs_forward
-                leaves = proxy.place is not Place.LATENT and not goes_on
-            if leaves:
+            call.blocks_run = proxy.cost if call.is_reused else 0.0
+            goes_on = proxy.place is Place.MODULE and self._reuse.runs_forward
+            if call.is_reused and proxy.place is not Place.LATENT and not goes_on:
+                raise LeaveForward
+            if call.is_mixed and proxy.place in (Place.MODULE, Place.BLOCK_INPUT):
                 raise LeaveForward
 
     @around_the_model
     def run_module(self, path: str, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The output of a module outside the blocks; reads the proxies there. May raise LeaveForward."""
         output = forward(*args, **kwargs)
-        call = self.under_way.call
-        if call is not None and not call.is_repeated:
-            self.read(Place.MODULE, output, part=path)
+        self.read(Place.MODULE, output, part=path)
         return output
 
     @around_the_model
