@@ -41,7 +41,6 @@ class Attachment:
         return self.reports[-1]
 
     def place(self) -> None:
-        """Place the hooks, once."""
         if self.hooks is not None:
             return
         self.hooks = HookSet(engine.transformer for engine in self.engines.values())

@@ -70,11 +70,6 @@ class Call:
         return self.scope != self.branch
 
     @property
-    def decision(self) -> Decision | None:
-        """The decision of the first sample; None until the step is decided."""
-        return self.decisions[0] if self.decisions else None
-
-    @property
     def reused(self) -> list[bool]:
         """For each sample, whether it is decided so and its branch has a full step; all False where one sample must be
         computed and the batch cannot be divided."""

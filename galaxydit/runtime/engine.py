@@ -14,7 +14,6 @@ from galaxydit.families import Family
 from galaxydit.policies.policy import Decision
 from galaxydit.proxies import Place
 from galaxydit.runtime.call import Call, LeaveForward
-from galaxydit.runtime.correction_weights import correction_weights
 from galaxydit.runtime.full_compute import check_continuity_afterwards, why_computed
 from galaxydit.runtime.guidance import says_guided
 from galaxydit.runtime.identity import CallIdentity, KnownValue, UnknownCallError, identify
@@ -115,7 +114,7 @@ class Engine:
     @beside_the_model
     def _agree(self, call: Call | None) -> None:
         """Make the decision before the forward pass the same on all ranks that share the weights."""
-        corrects = call is not None and not call.is_bypassed and any(correction_weights(self.session, call))
+        corrects = call is not None and not call.is_bypassed and any(self.reuse.correction_weights(call))
         agree_before(self.transformer, call, corrects)
 
     @around_the_model

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from galaxydit.context_parallel import sum_over, token_group
 from galaxydit.device_queue import HostCopy
-from galaxydit.extrapolation import CachedStep, Reuse, correction, predict
+from galaxydit.extrapolation import CachedStep, Reuse, correction, missed, predict
 from galaxydit.proxies import relative_l2
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.clean import from_clean, to_clean
-from galaxydit.runtime.correction_weights import correction_weights
+from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.outputs import pack, tensors_of, unpack
 from galaxydit.runtime.rows import join_samples
 from galaxydit.runtime.session import Session
@@ -152,10 +152,45 @@ class StepReuse:
             call.state.missed.pop(key, None)
         call.state.was_guided = call.is_guided
 
+    @beside_the_model
+    def correction_weights(self, call: Call) -> list[float]:
+        """For each sample, the accumulated error of the steps reused since its last full step / the error of reuse at
+        this step, without the configured share; 0 without such steps. Empty if nothing may be corrected, and at the
+        last step, because no later step would remove the noise of a correction."""
+        if not self._config.correction or call.info.is_last:
+            return []
+        if call.is_guided != call.state.was_guided:
+            return []  # the guidance weights of the reused steps were other ones
+        history, generation = call.state.history, call.generation
+        keys = [(call.branch, sample) for sample in call.samples]
+        missing = [call.state.missed.get(key, []) if history.get(key) else [] for key in keys]
+        reused = [[step for step in steps if step >= call.trajectory.steady_since] for steps in missing]
+        if not any(reused) or not self._corrects(generation):
+            return []
+        sigmas, response = generation.sigmas, generation.response
+        return [
+            missed(sigmas, response, history[key][-1].step, call.info.step, steps) if steps else 0.0
+            for key, steps in zip(keys, reused, strict=True)
+        ]
+
+    def _corrects(self, generation: Generation) -> bool:
+        """Whether the scheduler is known and draws no noise; if not, notes the reason."""
+        note = self._session.note
+        if generation.scheduler is None and self._session.source.scheduler is None:
+            note("the scheduler is unknown, so full steps correct nothing: pass scheduler=... to `accelerate`")
+        elif generation.scheduler is None:
+            note(
+                "another scheduler drives this generation than the accelerated pipeline's, so full steps correct "
+                "nothing: accelerate the pipeline that generates"
+            )
+        elif generation.noise is Noise.DRAWN:
+            note("the scheduler draws noise in every step, so full steps correct nothing, and reuse is of order 0")
+        return generation.scheduler is not None and generation.noise is not Noise.DRAWN
+
     @around_the_model
     def correct(self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]) -> tuple[Tensor, ...] | None:
         """A full step's outputs plus their correction, in the same shapes; None if there is nothing to correct."""
-        weights = correction_weights(self._session, call) if outputs else []
+        weights = self.correction_weights(call) if outputs else []
         if not any(weights) or not call.may_correct:
             return None
         call.trajectory.corrected = call.info.step
