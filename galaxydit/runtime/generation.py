@@ -13,7 +13,7 @@ from torch import nn
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.outcome import Goal
 from galaxydit.report import CallRecord, Report
-from galaxydit.runtime.identity import CallIdentity
+from galaxydit.runtime.identity import CallIdentity, KnownValue
 from galaxydit.runtime.scheduler_response import scheduler_response
 from galaxydit.runtime.step import Noise, noise_of, sigmas_of
 from galaxydit.runtime.trajectory import DISTINCT, Trajectory
@@ -143,9 +143,10 @@ class Generation:
         """Whether a call that continues no trajectory begins another one here, and no new generation."""
         return call.info.step > self.first or call.info.step == self.step
 
-    def begin(self, step: int) -> tuple[Trajectory, bool]:
-        """A new trajectory from `step` on, as fast as the others, with the branches of their last steps; and whether a
-        latent broke off there."""
+    def begin(self, call: CallIdentity) -> tuple[Trajectory, bool]:
+        """A new trajectory that begins with a call, as fast as the others, with the branches of their last steps; and
+        whether a latent broke off there."""
+        step = call.info.step
         is_late = step > self.first + 2  # earlier, the outputs of some models move a latent far
         is_window = any(one.step == step for one in self.trajectories)
         self.is_checked = self.is_checked or is_window or is_late
@@ -157,7 +158,7 @@ class Generation:
             self.cannot_reuse, is_late = self.cannot_reuse or BROKEN, False
         speeds = [(0.0, 0.0), *((one.speed, one.stride) for one in self.trajectories if step - 1 <= one.step <= step)]
         speed, stride = map(max, zip(*speeds, strict=True))
-        begun = Trajectory(speed=speed, stride=stride)
+        begun = Trajectory(KnownValue(call.latent, copies=True), speed=speed, stride=stride)
         if self.trajectories:
             latest = self.trajectories[-1]
             begun.seen.extend(list(latest.seen)[: -1 if latest.step == step else None])

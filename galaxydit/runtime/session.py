@@ -99,7 +99,7 @@ class Session:
                 break
         else:
             generation = next((one for one in reversed(fitting) if one.holds(call)), None) or self._open(call)
-            trajectory, broke_off = generation.begin(call.info.step)
+            trajectory, broke_off = generation.begin(call)
             self.current = generation
             if broke_off:
                 self.warn_and_note(NEW_TRAJECTORY)
@@ -231,7 +231,7 @@ class Session:
         generation = self._latest(None)
         if generation is not None and not generation.finished:
             if latent is not None:
-                generation.strays.append(Trajectory(latent=KnownValue(latent, copies=True)))
+                generation.strays.append(Trajectory(KnownValue(latent, copies=True)))
             step, sigma = max(0, generation.step), generation.calls[-1].sigma if generation.calls else 1.0
             told = (component, "unknown", False, Reason.UNKNOWN_CALL, None, None, float(blocks), blocks)
             generation.calls.append(CallRecord(step, sigma, *told))

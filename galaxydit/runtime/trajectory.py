@@ -51,10 +51,10 @@ class Trajectory:
         used, is_certain: number of the session's latest call here; False where the noise hides the video.
     """
 
+    latent: KnownValue
     step: int = -1
     sigma: float = math.inf
     weights: tuple[float, float] = (0.0, 1.0)
-    latent: KnownValue | None = None
     cleans: dict[str, Tensor] = field(default_factory=dict)
     seen: deque[set[tuple[str, str]]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     guidance_scale: float = 1.0
@@ -62,7 +62,7 @@ class Trajectory:
     speed: float = 0.0
     stride: float = 0.0
     corrected: int = -1  # latest step whose output was corrected
-    pending: list[tuple[Tensor, "Move"]] = field(default_factory=list)
+    pending: list[tuple[Tensor, Move]] = field(default_factory=list)
     states: dict[str, TransformerState] = field(default_factory=dict)
     unheld: float = 0.0
     resized: int = 0  # number of calls with another batch size than the branch's last
@@ -72,7 +72,7 @@ class Trajectory:
 
     def awaits(self, call: CallIdentity) -> bool:
         """Whether `call` may be another branch of the current step: the same latent, not yet called."""
-        if call.info.step != self.step or (call.component, call.branch) in self.seen[-1] or self.latent is None:
+        if call.info.step != self.step or (call.component, call.branch) in self.seen[-1]:
             return False
         known, given = self.latent, call.latent
         if len(known.tensor) != len(given):  # calls of several branches have more rows
@@ -86,20 +86,14 @@ class Trajectory:
 
     def is_like(self, call: CallIdentity) -> bool:
         """Whether the latent of `call` is of this one's kind."""
-        if self.latent is None:
-            return False
         before, now = self.latent.tensor, call.latent
         few, many = sorted((len(before), len(now)))  # guidance in one batch may have been switched off or on
-        return (
-            many % few == 0
-            and before.shape[1:] == now.shape[1:]
-            and (before.dtype, before.device) == (now.dtype, now.device)
-        )
+        kinds = [(one.shape[1:], one.dtype, one.device) for one in (before, now)]
+        return many % few == 0 and kinds[0] == kinds[1]
 
     def measure(self, call: CallIdentity, group: Any | None) -> Tensor:
         """On the device, for a call at the next step: squared distance of its latent from this one; its squared norm;
         the largest share of a clean prediction in it, over branches and rows; and that prediction's norm."""
-        assert self.latent is not None
         rows = min(len(self.latent.tensor), len(call.latent))
         now, before = call.latent[:rows].float(), self.latent.tensor[:rows].float()
         moved = torch.stack([(now - before).square().sum(), now.square().sum()])
@@ -113,7 +107,7 @@ class Trajectory:
         largest = squares.gather(0, shares.argmax(0, keepdim=True)).sqrt()
         return torch.cat([sums[:2], shares.amax(0, keepdim=True), largest])
 
-    def move_to(self, call: CallIdentity, first: int) -> "Move":
+    def move_to(self, call: CallIdentity, first: int) -> Move:
         step, is_anew = self.step, self.step - self.steady_since < SOLVER or self.has_other_branches
         return Move(call.info.step, self.weights, call.weights, is_anew, step == first, step == self.corrected)
 
@@ -122,7 +116,7 @@ class Trajectory:
         """Whether the latest step called other branches than the step before."""
         return len(self.seen) > 1 and self.seen[-1] != self.seen[-2]
 
-    def continues(self, measured: Sequence[float], move: "Move", noise: "Noise") -> bool:
+    def continues(self, measured: Sequence[float], move: Move, noise: Noise) -> bool:
         """Whether a latent with these distances (`measure`) comes next; if so, learn its speed. Under drawn noise it
         must hold half of the last clean prediction, and is uncertain until two steps show this half; else `FURTHER` and
         the constants beside it limit its distance."""
@@ -203,7 +197,6 @@ class Trajectory:
         self.states.clear()
         self.pending.clear()
         self.cleans.clear()
-        self.latent = None
 
 
 def _paired(latent: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
