@@ -20,7 +20,8 @@ from galaxydit.runtime.identity import CallIdentity, KnownValue, UnknownCallErro
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.outputs import build_output, tensors_of
 from galaxydit.runtime.reuse import StepReuse
-from galaxydit.runtime.samples import Samples
+from galaxydit.runtime.rows import join_rows, take_inputs
+from galaxydit.runtime.samples import Samples, split
 from galaxydit.runtime.session import Session
 from galaxydit.runtime.stack import Stack
 from galaxydit.torch_compile import around_the_model, beside_the_model
@@ -64,10 +65,7 @@ class Engine:
             if output is not None:
                 self._output_kinds[return_dict] = type(output)
             else:
-                if call.is_mixed:
-                    tensors = self.samples.run_parts(call, self._run_part, forward, inputs)
-                else:
-                    tensors = self.reuse.outputs(call)
+                tensors = self._run_mixed(call, forward, inputs) if call.is_mixed else self.reuse.outputs(call)
                 usual = Transformer2DModelOutput if return_dict else tuple
                 output = build_output(tensors, self._output_kinds.get(return_dict, usual))
         finally:
@@ -140,11 +138,14 @@ class Engine:
         return output if corrected is None else build_output(corrected, type(output))
 
     @around_the_model
-    def _run_part(self, part: Call, forward: Callable[[], Any]) -> tuple[Tensor, ...]:
-        """The outputs of one part of a batch, whose samples are all computed or all reused."""
-        self.stack.under_way.call = part
-        output = self._compute(part, forward)
-        return self.reuse.outputs(part) if output is None else tensors_of(output)
+    def _run_mixed(self, call: Call, forward: Callable[..., Any], inputs: dict[str, Any]) -> tuple[Tensor, ...]:
+        """The outputs of a batch whose computed samples and whose reused samples run one after the other."""
+        parts, outputs = split(call), []
+        for part, rows in parts:
+            self.stack.under_way.call = part
+            output = self._compute(part, partial(forward, **take_inputs(inputs, rows, len(call.latent))))
+            outputs.append(self.reuse.outputs(part) if output is None else tensors_of(output))
+        return join_rows(outputs, [rows for _, rows in parts])
 
     @beside_the_model
     def _show(self, call: Call, output: Tensor) -> None:

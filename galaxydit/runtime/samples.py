@@ -1,9 +1,8 @@
 """Decide a call: each sample, which is one video of the batch, independently of the others, or the batch as a whole.
 A place is a position in `Call.samples`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,14 +15,13 @@ from galaxydit.proxies import distance_of
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.full_compute import confirm_continuity
 from galaxydit.runtime.guidance import may_be_guided
-from galaxydit.runtime.rows import are_divisible, join_rows, rows_of, sample_count, take_inputs, take_rows
+from galaxydit.runtime.rows import are_divisible, rows_of, sample_count, take_rows
 from galaxydit.runtime.session import Session
-from galaxydit.torch_compile import around_the_model, beside_the_model
+from galaxydit.torch_compile import beside_the_model
 
 
 class Samples:
-    """Divides the batch of a call into samples, decides each, and computes those that need a full step; with
-    `whole_batches`, one decision serves the batch."""
+    """Divides the batch of a call into samples, and decides each; with `whole_batches`, one decision serves all."""
 
     def __init__(self, transformer: nn.Module, family: Family, session: Session, *, whole_batches: bool) -> None:
         self._transformer, self._family, self._session, self._config = transformer, family, session, session.config
@@ -111,27 +109,6 @@ class Samples:
         is_guided = (first == second).all().to(rows.device)
         return torch.where(is_guided, rows[len(rows) // 2 :].amax(dim=0), rows.amax(dim=0))
 
-    @around_the_model
-    def run_parts(
-        self,
-        call: Call,
-        run: Callable[[Call, Callable[[], Any]], tuple[Tensor, ...]],
-        forward: Callable[..., Any],
-        inputs: Mapping[str, Any],
-    ) -> tuple[Tensor, ...]:
-        """The outputs of all rows of a call that computes some samples and reuses others: `run` receives a call of each
-        of the two, with its forward pass; `forward` takes the `inputs` of the whole call by name."""
-        reused, count = call.reused, len(call.latent)
-        places = [[place for place, is_reused in enumerate(reused) if is_reused == kind] for kind in (False, True)]
-        rows = [rows_of(each, len(reused), count) for each in places]
-        call.parts = [_part_of(call, each) for each in places]
-        call.first_output = None
-        outputs = [
-            run(part, partial(forward, **take_inputs(inputs, taken, count)))
-            for part, taken in zip(call.parts, rows, strict=True)
-        ]
-        return join_rows(outputs, rows)
-
 
 def _read(
     distances: Tensor | None, errors: Mapping[tuple[str, int], Tensor]
@@ -145,18 +122,24 @@ def _read(
 
 
 @beside_the_model
-def _part_of(call: Call, places: list[int]) -> Call:
-    """The call of the samples at these places alone, which are all computed or all reused."""
-    rows, count = rows_of(places, len(call.samples), len(call.latent)), len(call.latent)
-    return replace(
-        call,
-        latent=take_rows(call.latent, rows, count),
-        samples=tuple(call.samples[place] for place in places),
-        has_history=tuple(call.has_history[place] for place in places),
-        decisions=tuple(call.decisions[place] for place in places),
-        distances=tuple(call.distances[place] for place in places) if call.distances else (),
-        first_output=None if call.reused[places[0]] else take_rows(call.first_output, rows, count),
-        block_input=None,
-        residual=None,
-        parts=[],
-    )
+def split(call: Call) -> list[tuple[Call, list[int]]]:
+    """The call of the computed samples and that of the reused samples of a mixed batch, with the batch rows of each."""
+    parts, count = [], len(call.latent)
+    for is_reused in (False, True):
+        places = [place for place, reused in enumerate(call.reused) if reused is is_reused]
+        rows = rows_of(places, len(call.samples), count)
+        part = replace(
+            call,
+            latent=take_rows(call.latent, rows, count),
+            samples=tuple(call.samples[place] for place in places),
+            has_history=tuple(call.has_history[place] for place in places),
+            decisions=tuple(call.decisions[place] for place in places),
+            distances=tuple(call.distances[place] for place in places) if call.distances else (),
+            first_output=None if is_reused else take_rows(call.first_output, rows, count),
+            block_input=None,
+            residual=None,
+            parts=[],
+        )
+        parts.append((part, rows))
+    call.parts, call.first_output = [part for part, _ in parts], None
+    return parts
