@@ -1,9 +1,6 @@
-"""The table of `galaxydit estimate`, and the predictions beside the measurements of `galaxydit latency`."""
+"""The table of `galaxydit estimate`."""
 
-from galaxydit.eval.cost.architecture import architecture_of
 from galaxydit.eval.cost.estimate import Estimate, Interval
-from galaxydit.eval.cost.hardware import gpu_named, kernel_of
-from galaxydit.eval.cost.predict import Platform, Workload, fitted, predict
 from galaxydit.pipelines.table import Table, digits
 
 QUANTITIES: dict[str, tuple[str, float]] = {
@@ -39,24 +36,3 @@ def shown(value: Interval | float | None, unit: float) -> str:
         return digits(value / unit) if value else ""
     middle, low, high = (digits(number / unit) for number in (value.value, value.low, value.high))
     return f"{middle} ({low} to {high})" if value.value else ""
-
-
-def predicted_denoising(
-    device: str,
-    preset: str,
-    size: tuple[int, int, int],
-    steps: int,
-    compute_fraction: float,
-    compiled: bool = False,
-) -> dict[str, float]:
-    """Predicted seconds and joules of denoising for a row of `galaxydit latency`; empty for unknown devices.
-
-    `device` is a product name, `preset` "1.3B" or "14B" of Wan2.1, `size` (height, width, frames).
-    """
-    gpu, model = gpu_named(device), {"1.3B": "wan2.1-t2v-1.3b", "14B": "wan2.1-t2v-14b"}.get(preset)
-    if gpu is None or model is None:
-        return {}
-    constants, _ = fitted()
-    work, platform = Workload(architecture_of(model), *size, steps), Platform(gpu, kernel_of("native", gpu), compiled)
-    made = predict(work, platform, constants, compute_fraction=compute_fraction)
-    return {"predicted_denoise_s": made.denoising, "predicted_joules": made.denoising_joules}

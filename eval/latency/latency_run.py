@@ -17,7 +17,9 @@ from typing import Any
 import torch
 
 from galaxydit import __version__
-from galaxydit.eval.cost.cost_rows import predicted_denoising
+from galaxydit.eval.cost.architecture import architecture_of
+from galaxydit.eval.cost.hardware import gpu_named, kernel_of
+from galaxydit.eval.cost.predict import Platform, Workload, fitted, predict
 from galaxydit.eval.latency.latency_rows import FORMAT, KIND, LatencySamples, rows_from
 from galaxydit.eval.latency.latency_settings import (
     INSTALLED,
@@ -36,6 +38,7 @@ from galaxydit.pipelines.conditions import product_name
 from galaxydit.pipelines.disturbance import load_per_core
 
 logger = logging.getLogger(__name__)
+PREDICTED = {"1.3B": "wan2.1-t2v-1.3b", "14B": "wan2.1-t2v-14b"}  # name in eval/cost, by preset
 MODES = {"eager": (False,), "compiled": (True,), "both": (False, True)}
 # Every trajectory compiles the same block code again; beyond its default limit dynamo would silently run eagerly.
 RECOMPILE_LIMIT = 64
@@ -110,14 +113,18 @@ class LatencyRun:
         return TimedTrajectory(method, forced, self.transformer, inputs or self.inputs, compiled)
 
     def _rows(self) -> list[dict[str, Any]]:
-        """`rows_from` what was measured so far, with predictions of eval/cost."""
+        """`rows_from` what was measured so far, with predictions of eval/cost where it knows GPU and model."""
         rows = rows_from([sample for sample in self.samples if sample.full_ms or sample.note])
-        size = (self.size.height, self.size.width, self.size.frames)
+        gpu, model = gpu_named(product_name(self.device)), PREDICTED.get(self.settings.model)
+        if gpu is None or model is None:
+            return rows
+        size = self.size
+        work = Workload(architecture_of(model), size.height, size.width, size.frames, self.forced.steps)
         for row in rows:
-            fraction = row["compute_fraction"]
-            if fraction is not None:
-                name, is_compiled = product_name(self.device), row["compiled"]
-                row |= predicted_denoising(name, self.settings.model, size, self.forced.steps, fraction, is_compiled)
+            if row["compute_fraction"] is not None:
+                platform = Platform(gpu, kernel_of("native", gpu), row["compiled"])
+                made = predict(work, platform, fitted()[0], row["compute_fraction"])
+                row |= {"predicted_denoise_s": made.denoising, "predicted_joules": made.denoising_joules}
         return rows
 
     def _write(self, out: Path, finished: bool) -> dict[str, Any]:

@@ -29,29 +29,13 @@ def clock_name(device: torch.device) -> str:
     return THREAD_TIME if torch.get_num_threads() == 1 else "wall clock"  # which other processes lengthen
 
 
-class StepClock:
-    """Measures the milliseconds between marks, the first set by the constructor; on a GPU marks do not wait."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._marks: list[Any] = []
-        self.mark()
-
-    def mark(self) -> None:
-        """Set a mark after the work that has been queued so far."""
-        if self.device.type == "cuda":
-            event = torch.cuda.Event(enable_timing=True)
-            event.record(torch.cuda.current_stream(self.device))
-            self._marks.append(event)
-        else:
-            self._marks.append(time.thread_time() if torch.get_num_threads() == 1 else time.perf_counter())
-
-    def milliseconds(self) -> list[float]:
-        """Between consecutive marks; waits for the device."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-            return [before.elapsed_time(after) for before, after in pairwise(self._marks)]
-        return [1000 * (after - before) for before, after in pairwise(self._marks)]
+def moment(device: torch.device) -> Any:
+    """The moment after the work that has been queued so far; on a GPU an event, so that the host does not wait."""
+    if device.type == "cuda":
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(device))
+        return event
+    return time.thread_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
 BRANCHES = (CONDITIONAL, UNCONDITIONAL)
@@ -105,11 +89,12 @@ class TimedTrajectory:
             torch.cuda.reset_peak_memory_stats(self.device)
         watch = Stopwatch(self.device)
         watch.mark(BEGIN)
-        clock = StepClock(self.device)
+        moments = [moment(self.device)]
         for _ in self._denoised(steps):
-            clock.mark()
-        milliseconds = clock.milliseconds()
+            moments.append(moment(self.device))
         watch.mark(END)
+        spans = pairwise(moments)
+        milliseconds = [start.elapsed_time(end) if on_gpu else 1000 * (end - start) for start, end in spans]
         held = self.attached.bytes_held()
         if held is None and on_gpu:
             held = max(0, torch.cuda.memory_allocated(self.device) - before)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from diffusers import AutoencoderKLWan, WanPipeline
-from transformers import UMT5Config, UMT5EncoderModel
+from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanPipeline
+from transformers import AutoTokenizer, UMT5Config, UMT5EncoderModel
 
 from galaxydit.calibration.budget import read_budget
 from galaxydit.calibration.calibration import calibrate
@@ -28,10 +28,10 @@ from galaxydit.files import write_json
 from galaxydit.pipelines.additions import compile_blocks
 from galaxydit.pipelines.conditions import product_name
 from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.model_names import EMBEDDED
 from galaxydit.pipelines.published_models import WAN_21_1_3B, WAN_21_14B
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import accelerated, generate_with, plain, result_of
-from galaxydit.pipelines.wan_tiny.tools.build import build_scheduler, build_tokenizer
 from galaxydit.stopwatch import BEGIN, END, Stopwatch
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,9 @@ def build_pipeline(model: str, device: torch.device) -> WanPipeline:
         text_encoder = UMT5EncoderModel(UMT5Config(**TEXT_ENCODER)).eval()
     with building(device, torch.float32):
         vae = AutoencoderKLWan(**AUTOENCODER).eval()
-    return WanPipeline(build_tokenizer(), text_encoder, vae, build_scheduler(), transformer)
+    tokenizer = AutoTokenizer.from_pretrained(EMBEDDED["wan-tiny"] / "tokenizer")
+    scheduler = UniPCMultistepScheduler.from_pretrained(EMBEDDED["wan-tiny"], subfolder="scheduler")
+    return WanPipeline(tokenizer, text_encoder, vae, scheduler, transformer)
 
 
 def begin(device: torch.device) -> Stopwatch:

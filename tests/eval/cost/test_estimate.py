@@ -10,8 +10,7 @@ import pytest
 import galaxydit
 from galaxydit import GalaxyDiTError
 from galaxydit.eval.cost.architecture import architecture_of
-from galaxydit.eval.cost.cost_rows import predicted_denoising
-from galaxydit.eval.cost.hardware import BACKENDS, CUDNN, FLASH, FLASH_3, GPUS, kernel_of
+from galaxydit.eval.cost.hardware import BACKENDS, CUDNN, FLASH, FLASH_3, GPUS, gpu_named, kernel_of
 from galaxydit.eval.cost.predict import Platform, Workload, fitted, predict, splits
 from galaxydit.pipelines.published_models import CHECKPOINTS
 
@@ -175,17 +174,18 @@ def test_what_is_extrapolated_is_named_so_and_has_wider_intervals() -> None:
     assert "extrapolated" not in " ".join(galaxydit.estimate("wan2.1-t2v-1.3b", attention="flash").sources)
 
 
-def test_latency_predicts_only_for_devices_and_models_that_were_measured() -> None:
-    size = (480, 832, 81)
-    known = predicted_denoising("NVIDIA H100 80GB HBM3", "1.3B", size, 50, 0.5)
-    assert 25 < known["predicted_denoise_s"] < 60
-    compiled = predicted_denoising("NVIDIA H100 80GB HBM3", "1.3B", size, 50, 0.5, compiled=True)
-    assert compiled["predicted_denoise_s"] < known["predicted_denoise_s"]
-    assert predicted_denoising("NVIDIA GeForce RTX 4090", "1.3B", size, 50, 0.5)
-    assert predicted_denoising("NVIDIA A100-SXM4-80GB", "1.3B", size, 50, 0.5)
-    assert predicted_denoising("NVIDIA H100 PCIe", "1.3B", size, 50, 0.5) == {}
-    assert predicted_denoising("Intel Xeon", "1.3B", size, 50, 0.5) == {}
-    assert predicted_denoising("NVIDIA H100 80GB HBM3", "tiny", size, 50, 0.5) == {}
+@pytest.mark.parametrize(
+    ("product", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("NVIDIA H100 PCIe", None),
+        ("Intel Xeon", None),
+    ],
+)
+def test_a_product_is_known_where_its_data_sheet_is(product: str, name: str | None) -> None:
+    assert gpu_named(product) == (None if name is None else GPUS[name])
 
 
 def test_power_never_exceeds_the_limit() -> None:
