@@ -43,21 +43,6 @@ class ClauseAgreement:
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """Agreement of a clip with its caption, clause by clause; shares in [0, 1]."""
-
-    clauses: tuple[ClauseAgreement, ...]
-
-    @property
-    def colour_share(self) -> float:
-        return float(np.mean([clause.colour_found for clause in self.clauses]))
-
-    @property
-    def motion_share(self) -> float:
-        return float(np.mean([clause.motion_found for clause in self.clauses]))
-
-
-@dataclass(frozen=True)
 class Track:
     """Positions of one object in the `seen` frames that show it, as shares of the frame's sides; y points down."""
 
@@ -69,8 +54,8 @@ class Track:
     weight: Floats  # of each frame in fits, `(seen,)`; below 1 where other objects touch this one
 
 
-def caption_agreement(frames: NDArray[Any], caption: str) -> Agreement:
-    """Agreement of a clip `(frames, height, width, 3)`, uint8 or in [0, 1], with a caption of world.py.
+def caption_agreement(frames: NDArray[Any], caption: str) -> list[ClauseAgreement]:
+    """Agreement of a clip `(frames, height, width, 3)`, uint8 or in [0, 1], with each clause of a caption of world.py.
 
     Raises ValueError for other frames, for under 5 of them and for a caption outside the grammar.
     """
@@ -85,7 +70,7 @@ def caption_agreement(frames: NDArray[Any], caption: str) -> Agreement:
         is_seen = bool(_largest_blobs(mask).any(axis=(1, 2)).mean() >= MIN_FRAME_SHARE)
         others = np.any([other for colour, other in masks.items() if colour != clause.colour], axis=0)
         clauses.append(ClauseAgreement(clause, is_seen, is_seen and observed_motion(mask, others) == clause.motion))
-    return Agreement(tuple(clauses))
+    return clauses
 
 
 def colour_masks(frames: NDArray[np.floating]) -> dict[str, Mask]:

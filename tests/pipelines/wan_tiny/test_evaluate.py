@@ -19,16 +19,13 @@ def test_every_figure_has_a_value_for_each_prompt_or_clause(tiny_wan_pipeline):
     figures = evaluate(tiny_wan_pipeline, 2, settings=QUICK)
     clauses = sum(len(world.parse_caption(prompt).objects) for prompt in world.draw_prompts(2, 0))
     assert len(figures["VAE reconstruction, dB"]) == len(figures["half the steps against all, dB"]) == 2
-    assert len(figures["colour agreement"]) == len(figures["colour agreement without guidance"]) == clauses
-    motions = len(figures["motion agreement"]) + len(figures.get("stillness agreement", []))
-    assert motions == clauses
-    assert "colour agreement of reconstructions" in figures
+    assert len(figures["colour agreement"]) == clauses
+    assert len(figures["motion agreement"]) + len(figures.get("stillness agreement", [])) == clauses
 
 
 def test_the_command_shows_means_and_counts(tiny_wan_folder, monkeypatch, capsys):
     monkeypatch.setattr(evaluation, "evaluate", lambda pipe, count, seed: {"half": [1.0, 2.0] * count})
-    monkeypatch.setattr("sys.argv", ["evaluate", "--model", str(tiny_wan_folder), "--prompts", "3"])
-    evaluation.main()
+    evaluation.main(tiny_wan_folder, prompts=3)
     assert capsys.readouterr().out.split()[-3:] == ["half", "1.500", "6"]
 
 
