@@ -70,14 +70,18 @@ def draw_leaves(
     radius = (low - rng.random(count) * (low - high)) ** -0.5
     centre = rng.uniform(0, 1, (count, 2)) * [height, width]  # row and column
     depth = rng.permutation(count)
-    top = _topmost(radius, centre, depth, rng.random(count) < style.share_round, height, width)
+    is_round = rng.random(count) < style.share_round
+    ys, xs = np.indices((height, width)) + 0.5
+    top = np.full((height, width), -1, np.int64)  # index of the leaf on top of each cell; -1 for none
+    for index in depth:  # from the bottom; the side of a square is 1.8 times its radius
+        dy, dx = (ys - centre[index, 0]) / radius[index], (xs - centre[index, 1]) / radius[index]
+        top[dy**2 + dx**2 <= 1 if is_round[index] else np.maximum(abs(dy), abs(dx)) <= 0.9] = index
     leaf = np.maximum(top, 0)
     first = rng.integers(0, len(TONES), count)
     second = (first + rng.integers(2, len(TONES), count) * np.where(first < 2, 1, -1)).clip(0, len(TONES) - 1)
     angle = rng.uniform(0, 2 * np.pi, count)
     pitch = rng.uniform(4.0, 7.0, count)
     kind = rng.random(count)
-    ys, xs = np.indices(top.shape, np.float32) + 0.5
     along = np.cos(angle)[leaf] * (xs - centre[leaf, 1]) + np.sin(angle)[leaf] * (ys - centre[leaf, 0])
     stripes = (np.floor(2 * along / pitch[leaf]) % 2 == 1) & (kind > 1 - style.striped)[leaf]
     flicker = rng.random((poses, height, width)) < 0.5
@@ -87,23 +91,3 @@ def draw_leaves(
     is_second = stripes | (flicker & (kind < style.rustling)[leaf])
     layer = np.where(is_second, np.take(TONES, second)[leaf], np.take(TONES, first)[leaf])
     return np.where(top >= 0, layer, TONES[0] if coverage >= FAR_COVERAGE else np.nan).astype(np.float32)
-
-
-def _topmost(
-    radius: NDArray[np.float64],
-    centre: NDArray[np.float64],
-    depth: NDArray[np.int64],
-    is_round: NDArray[np.bool_],
-    height: int,
-    width: int,
-) -> NDArray[np.int64]:
-    """Index of the leaf on top of each cell, or -1; discs where `is_round`, else squares of 1.8 times the radius.
-
-    `radius` and `centre` (row, column) are in cells; `depth` holds the leaves from the bottom.
-    """
-    ys, xs = np.indices((height, width)) + 0.5
-    top = np.full((height, width), -1, np.int64)
-    for leaf in depth:
-        dy, dx = (ys - centre[leaf, 0]) / radius[leaf], (xs - centre[leaf, 1]) / radius[leaf]
-        top[dy**2 + dx**2 <= 1 if is_round[leaf] else np.maximum(abs(dy), abs(dx)) <= 0.9] = leaf
-    return top

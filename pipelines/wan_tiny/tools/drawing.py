@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from galaxydit.pipelines.wan_tiny.tools.dead_leaves import draw_background
-from galaxydit.pipelines.wan_tiny.world import COLOURS, DIRECTIONS, PROMPT_SHARES, Clause, Scene, draw_scene
+from galaxydit.pipelines.wan_tiny.world import COLOURS, DIRECTIONS, PROMPT_SHARES, Scene, draw_scene
 
 HEIGHT, WIDTH, FRAMES = 64, 64, 9
 CELL = 4  # pixels of a side: one position of the latent
@@ -28,7 +28,9 @@ def render(scene: Scene, rng: np.random.Generator) -> Array:
     if len(paths) == 2 and not scene.objects[1].motion:
         paths[1] = _still_behind(paths[0], rng)
     for clause, path in reversed(list(zip(scene.objects, paths, strict=True))):
-        _draw_object(cells, clause, path, xs, ys, rng)
+        x, y, radius = path.T[:, :, None, None]
+        inside = _is_inside(clause.shape, (xs - x) / radius, (ys - y) / radius)
+        cells[inside] = np.array(COLOURS[clause.colour]) * rng.uniform(0.92, 1.05)
     pose = -(-np.arange(FRAMES) // FRAMES_PER_POSE)
     return np.clip(cells, 0.0, 1.0)[pose].repeat(CELL, axis=1).repeat(CELL, axis=2)
 
@@ -65,20 +67,13 @@ def _still_behind(front: Array, rng: np.random.Generator) -> Array:
     return np.repeat(still[None], POSES, axis=0).astype(np.float32)
 
 
-def _draw_object(cells: Array, clause: Clause, path: Array, xs: Array, ys: Array, rng: np.random.Generator) -> None:
-    """Paint one object into all poses of `cells` `(poses, height, width, 3)` in place.
-
-    `path` is of `_path`; `xs` and `ys` `(height, width)` are the cells' centres, as shares of the frame's side.
-    """
-    dx = (xs[None] - path[:, 0, None, None]) / path[:, 2, None, None]
-    dy = (ys[None] - path[:, 1, None, None]) / path[:, 2, None, None]
-    if clause.shape == "ball":
-        inside = dx**2 + dy**2 <= 1.0
-    elif clause.shape == "square":
-        inside = np.maximum(np.abs(dx), np.abs(dy)) <= 0.88
-    else:
-        inside = np.maximum(0.9 * np.abs(dx) - 0.45 * (dy + 1.0), dy - 0.8) <= 0.0
-    cells[inside] = np.array(COLOURS[clause.colour]) * rng.uniform(0.92, 1.05)
+def _is_inside(shape: str, dx: Array, dy: Array) -> NDArray[np.bool_]:
+    """Whether cells lie in an object, by their distances from its centre in radii."""
+    if shape == "ball":
+        return np.asarray(dx**2 + dy**2 <= 1.0)
+    if shape == "square":
+        return np.asarray(np.maximum(np.abs(dx), np.abs(dy)) <= 0.88)
+    return np.asarray(np.maximum(0.9 * np.abs(dx) - 0.45 * (dy + 1.0), dy - 0.8) <= 0.0)
 
 
 def draw_clip(index: int, seed: int, *, held_out: bool = False) -> tuple[str, Array]:

@@ -31,15 +31,4 @@ def optimizers_for(model: nn.Module, rate: float, adam_rate: float) -> list[torc
         is_matrix = parameter.ndim >= 2 and min(parameter.flatten(1).shape) > 1 and not edge
         (matrices if is_matrix else others).append(parameter)
     adam = torch.optim.AdamW(others, lr=adam_rate, betas=(0.9, 0.99), weight_decay=0.0)
-    optimizers: list[torch.optim.Optimizer] = [Muon(matrices, lr=rate), adam]
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["peak"] = group["lr"]
-    return optimizers
-
-
-def set_rate(optimizers: list[torch.optim.Optimizer], share: float) -> None:
-    """Set every optimizer of `optimizers_for` to a share, from 0 to 1, of its peak learning rate."""
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["lr"] = share * group["peak"]
+    return [Muon(matrices, lr=rate), adam]

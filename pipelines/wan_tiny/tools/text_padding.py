@@ -4,9 +4,6 @@ WanPipeline lets cross-attention see zero vectors. Equal keys get equal weight, 
 attention logit is raised by log(n).
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
 import torch
 from diffusers import WanTransformer3DModel
 from diffusers.models.transformers.transformer_wan import WanAttention
@@ -63,23 +60,12 @@ def prepare_for_training(transformer: WanTransformer3DModel) -> None:
         block.attn2.set_processor(TrainingAttention())
 
 
-@contextmanager
-def use_counted_padding(
-    transformer: WanTransformer3DModel, mask: Tensor, padding: Tensor
-) -> Iterator[Callable[[Tensor], Tensor]]:
-    """Treat each text as if `padding` `(batch, 1)` tokens, above 0, followed it, after `prepare_for_training`.
-
-    `mask` `(batch, tokens)` is true where a text has tokens. Yields the function that pads embeddings `(batch, tokens,
-    dim)`.
+def pad_counted(transformer: WanTransformer3DModel, text: Tensor, mask: Tensor, padding: Tensor) -> Tensor:
+    """Text embeddings `(batch, tokens, dim)` with one token more, which the next call of the transformer takes for
+    `padding` `(batch, 1)` of them, above 0. `mask` `(batch, tokens)` is true where a text has tokens.
     """
-    copies = padding.float().log()
-    text = torch.zeros(mask.shape).masked_fill(~mask, float("-inf"))
-    bias = torch.cat([text, copies], dim=1)[:, None, None, :]
-    processors = [block.attn2.processor for block in transformer.blocks]
-    for processor in processors:
-        processor.bias = bias
-    try:
-        yield lambda embeddings: nn.functional.pad(embeddings, (0, 0, 0, 1))
-    finally:
-        for processor in processors:
-            processor.bias = None
+    seen = torch.zeros(mask.shape).masked_fill(~mask, float("-inf"))
+    bias = torch.cat([seen, padding.float().log()], dim=1)[:, None, None, :]
+    for block in transformer.blocks:
+        block.attn2.processor.bias = bias
+    return nn.functional.pad(text, (0, 0, 0, 1))

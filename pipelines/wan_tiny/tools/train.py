@@ -1,36 +1,36 @@
-"""Train wan-tiny from nothing: `python -m galaxydit.pipelines.wan_tiny.tools.train STAGE --work DIR`.
+"""Train wan-tiny from nothing: `python -m galaxydit.pipelines.wan_tiny.tools.train STAGE`.
 
-Run the stages in this order. Each is seeded, and goes on from its last checkpoint if it was killed:
-
-    vae          the video autoencoder, on clips drawn as it goes
-    latents      encodes the clips that the transformer learns from
-    transformer  flow matching with caption dropout and an exponential moving average of the weights
-    export       writes the diffusers folder
-
-If the checkpoints are gone, run `resume` first, to go on from an exported folder; optimizers begin anew.
+The stages are vae, latents, transformer and export, in this order. Each is seeded, and goes on from its last checkpoint
+if it was killed. If the checkpoints are gone, run `resume` first, to go on from an exported folder; optimizers begin
+anew.
 """
 
-import argparse
-import logging
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+import typer
 from diffusers import AutoencoderKLWan, WanPipeline
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm
 from transformers import UMT5EncoderModel
 
 from galaxydit.pipelines.wan_tiny.tools import build, drawing
-from galaxydit.pipelines.wan_tiny.tools.muon import optimizers_for, set_rate
-from galaxydit.pipelines.wan_tiny.tools.text_padding import prepare_for_training, use_counted_padding
+from galaxydit.pipelines.wan_tiny.tools.muon import optimizers_for
+from galaxydit.pipelines.wan_tiny.tools.text_padding import pad_counted, prepare_for_training
 
-logger = logging.getLogger(__name__)
+Work = Annotated[Path, typer.Option(help="Folder of checkpoints and latents.")]
+Steps = Annotated[int, typer.Option(help="Training steps.")]
+Batch = Annotated[int, typer.Option(help="Clips a step.")]
+Rate = Annotated[float, typer.Option("--learning-rate", help="Its peak.")]
+WORK = Path("runs/wan-tiny")
 
 CLIP_SEED = 1
 TEXT_TOKENS = 24  # the longest caption of the grammar has 22 tokens
@@ -40,14 +40,17 @@ EMA_DECAY = 0.998
 CHECKPOINT_STEPS = 50
 SHARD_CLIPS = 512
 
+app = typer.Typer(help=__doc__)
 
-def rate_share(step: int, steps: int, warmup: int = 100) -> float:
+
+def rate_share(steps: int, step: int, warmup: int = 100) -> float:
     """Share of the peak learning rate: linear warm-up, 1 until half of the steps, then linear down to 0.02."""
     return min(1.0, (step + 1) / warmup, 0.02 + 0.98 * 2 * (1 - step / steps))
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """Write `content` to `path`, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     torch.save(content, temporary)
     os.replace(temporary, path)
@@ -71,15 +74,17 @@ def training_steps(
         model.load_state_dict(checkpoint["model"])
         for optimizer, state in zip(optimizers, checkpoint["optimizers"], strict=True):
             optimizer.load_state_dict(state)
+    rates = [LambdaLR(optimizer, partial(rate_share, steps), first - 1) for optimizer in optimizers]
     with tqdm(total=steps, initial=first, desc=path.stem, mininterval=10) as bar:
         for step in range(first, steps):
-            set_rate(optimizers, rate_share(step, steps))
             model.zero_grad(set_to_none=True)
             yield step, bar
             bar.update()
             if (step + 1) % CHECKPOINT_STEPS == 0 or step + 1 == steps:
                 states = {"model": model.state_dict(), "optimizers": _states(optimizers)}
                 save_checkpoint(path, {"step": step + 1, **states, **content})
+            for rate in rates:
+                rate.step()
 
 
 def draw_clips(indices: range) -> tuple[list[str], Tensor]:
@@ -110,8 +115,9 @@ def draw_vae_batch(step: int, steps: int, batch: int) -> Tensor:
     return torch.from_numpy(np.stack(crops)).permute(0, 4, 1, 2, 3).contiguous() * 2 - 1
 
 
-def train_vae(work: Path, steps: int, batch: int, peak: float) -> None:
-    """Train vae.pt in `work` on squared error and a light KL term that keeps the latents' scale bounded."""
+@app.command("vae")
+def train_vae(work: Work = WORK, steps: Steps = 3000, batch: Batch = 12, peak: Rate = 0.02) -> None:
+    """Train the autoencoder on clips drawn as it goes; a light KL term beside the error bounds the latents' scale."""
     torch.manual_seed(0)
     vae = build.build_vae()
     with torch.no_grad():  # start with little posterior noise: learning what to keep comes before learning what to drop
@@ -140,9 +146,10 @@ def load_trained_vae(work: Path) -> AutoencoderKLWan:
     return vae.eval()
 
 
+@app.command("latents")
 @torch.no_grad()
-def encode_clips(work: Path, clips: int, batch: int) -> None:
-    """Write float16 latents and token ids of the training clips to shards in `work`/latents; old ones are kept."""
+def encode_clips(work: Work = WORK, clips: int = 10240, batch: Batch = 8) -> None:
+    """Write float16 latents and token ids of the transformer's training clips, in shards; old ones are kept."""
     vae = load_trained_vae(work)
     tokenizer = build.build_tokenizer()
     folder = work / "latents"
@@ -186,12 +193,13 @@ class Denoiser(nn.Module):
         """
         mask = tokens.ne(0)
         text = self.text_encoder(tokens, mask.long()).last_hidden_state * mask[..., None]
-        with use_counted_padding(self.transformer, mask, padding) as pad:
-            return self.transformer(latents, timestep, pad(text), return_dict=False)[0]
+        text = pad_counted(self.transformer, text, mask, padding)
+        return self.transformer(latents, timestep, text, return_dict=False)[0]
 
 
-def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
-    """Train transformer.pt in `work` by flow matching: noise - latent at x = (1 - sigma) latent + sigma noise."""
+@app.command("transformer")
+def train_transformer(work: Work = WORK, steps: Steps = 3800, batch: Batch = 24, peak: Rate = 0.02) -> None:
+    """Train by flow matching: noise - latent at x = (1 - sigma) latent + sigma noise; average the weights."""
     torch.manual_seed(0)
     latents, tokens = load_latents(work)
     mean = latents.float().mean(dim=(0, 2, 3, 4), keepdim=True)
@@ -234,7 +242,8 @@ def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
             bar.set_postfix(loss=f"{smooth:.4f}")
 
 
-def export(work: Path, out: Path) -> None:
+@app.command()
+def export(work: Work = WORK, out: Path = build.SHIPPED) -> None:
     """Write the diffusers folder `out` from the checkpoints, with the moving average of the weights in bfloat16."""
     if (checkpoint := load_checkpoint(work / "transformer.pt")) is None:
         raise FileNotFoundError(f"{work / 'transformer.pt'} does not exist: run the stage 'transformer' first")
@@ -250,11 +259,12 @@ def export(work: Path, out: Path) -> None:
         scheduler=build.build_scheduler(),
     )
     pipeline.save_pretrained(out, safe_serialization=True)
-    logger.info("wrote %s after %d steps", out, checkpoint["step"])
+    typer.echo(f"wrote {out} after {checkpoint['step']} steps")
 
 
-def resume(work: Path, folder: Path, vae_rate: float, rate: float) -> None:
-    """Make vae.pt and transformer.pt, checkpoints at step 0, in `work` from an exported folder."""
+@app.command()
+def resume(work: Work = WORK, folder: Path = build.SHIPPED, vae_rate: float = 0.02, rate: Rate = 0.02) -> None:
+    """Make vae.pt and transformer.pt, checkpoints at step 0, from an exported folder."""
     vae = AutoencoderKLWan.from_pretrained(folder, subfolder="vae")
     model = Denoiser()
     model.transformer.load_state_dict(load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors"))
@@ -271,29 +281,5 @@ def _states(optimizers: list[torch.optim.Optimizer]) -> list[dict[str, Any]]:
     return [optimizer.state_dict() for optimizer in optimizers]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=["resume", "vae", "latents", "transformer", "export"])
-    parser.add_argument("--work", type=Path, default=Path("runs/wan-tiny"), help="checkpoints and latents")
-    parser.add_argument("--steps", type=int, help="training steps (vae 3000, transformer 3800)")
-    parser.add_argument("--batch", type=int, help="clips a step (vae 12, transformer 24)")
-    parser.add_argument("--learning-rate", type=float, default=0.02, help="peak (0.02)")
-    parser.add_argument("--clips", type=int, default=10240, help="clips that the transformer learns from")
-    weights = Path(__file__).parents[1] / "weights"
-    parser.add_argument("--out", type=Path, default=weights, help="folder of the export, or to resume from")
-    arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO)
-    arguments.work.mkdir(parents=True, exist_ok=True)
-    work, out, rate = arguments.work, arguments.out, arguments.learning_rate
-    stages: dict[str, Callable[[], None]] = {
-        "resume": lambda: resume(work, out, 0.02, rate),
-        "vae": lambda: train_vae(work, arguments.steps or 3000, arguments.batch or 12, rate),
-        "latents": lambda: encode_clips(work, arguments.clips, 8),
-        "transformer": lambda: train_transformer(work, arguments.steps or 3800, arguments.batch or 24, rate),
-        "export": lambda: export(work, out),
-    }
-    stages[arguments.stage]()
-
-
 if __name__ == "__main__":
-    main()
+    app()
