@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from galaxydit.policies.policy import Reason
-from galaxydit.profiles.evidence import Verification
 
 if TYPE_CHECKING:
+    from galaxydit.profiles.evidence import Verification
     from galaxydit.report import Report
 
 TOLERANCE = 0.05  # relative difference between the speedup that was asked for and the one reached
@@ -22,7 +22,7 @@ class Goal:
 
     text: str  # such as "2x (the default)"
     speedup: float | None = None  # by compute; None if the goal sets none
-    verified: Verification | None = None  # its PSNR; None if unmeasured, or measured under other conditions
+    verified: "Verification | None" = None  # its PSNR; None if unmeasured, or measured under other conditions
     min_psnr: float | None = None  # dB
 
 
