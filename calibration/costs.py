@@ -12,11 +12,11 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import nn
 
-from galaxydit.device_queue import synchronize
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.evidence import Seconds
 from galaxydit.runtime.recognition import blocks_of, family_of, transformers_of
+from galaxydit.stopwatch import synchronize
 
 STEPS = 3
 

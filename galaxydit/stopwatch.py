@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import distributed
 
-from galaxydit.device_queue import synchronize
 from galaxydit.energy import SHARED_GENERATION, SHARED_PROCESS, Energy, Meter, Reading, meter_of
 
 BEGIN = "begin"  # of the pipeline's whole call
@@ -16,6 +15,12 @@ FIRST = "first"  # transformer call begins
 LAST = "last"  # step has ended
 DECODED = "decoded"  # the newest part of the video
 END = "end"  # of the pipeline's whole call
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has finished its queue, so that a clock read afterwards is true."""
+    if device.type not in ("cpu", "meta"):
+        torch.accelerator.synchronize(device)
 
 
 def by_rank(group: Any | None, joules: float | None, device: torch.device) -> dict[str, float] | None:

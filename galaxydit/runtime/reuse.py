@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from galaxydit.context_parallel import sum_over, token_group
-from galaxydit.device_queue import HostCopy
 from galaxydit.extrapolation import CachedStep, Reuse, correction, missed, predict
 from galaxydit.proxies import relative_l2
 from galaxydit.runtime.call import Call
@@ -20,7 +19,7 @@ from galaxydit.runtime.outputs import pack, tensors_of, unpack
 from galaxydit.runtime.rows import join_samples
 from galaxydit.runtime.session import Session
 from galaxydit.runtime.step import Noise
-from galaxydit.runtime.transformer_state import TransformerState
+from galaxydit.runtime.transformer_state import HostCopy, TransformerState
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 # The slope has failed where order 1 errs so many times as much as order 0 (root mean square); it is not followed after

@@ -7,11 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from galaxydit.device_queue import synchronize
 from galaxydit.errors import FullComputeWarning
 from galaxydit.runtime.attachment import Attachment, Attachments
 from galaxydit.runtime.registration import HOOK_NAME, PluginHook
-from galaxydit.stopwatch import BEGIN, END, Stopwatch
+from galaxydit.stopwatch import BEGIN, END, Stopwatch, synchronize
 from galaxydit.torch_compile import around_the_model
 
 

@@ -9,9 +9,9 @@ import galaxydit
 FOLDER = Path(galaxydit.__file__).parent
 # From the lowest to the highest; packages of one line do not import each other.
 LAYERS = (
-    ("errors", "families", "files", "adapters", "device_queue", "energy_counter"),
+    ("errors", "families", "files", "adapters"),
     ("energy", "unsupported", "other_caches", "torch_compile", "validation", "policies", "request"),
-    ("context_parallel",),
+    ("context_parallel", "stopwatch"),
     ("proxies", "extrapolation"),
     ("config",),
     ("outcome",),

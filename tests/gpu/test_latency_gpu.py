@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from galaxydit.device_queue import HostCopy
 from galaxydit.eval.latency.latency_run import LatencyRun
 from galaxydit.eval.latency.latency_settings import PRESETS, LatencySettings, VideoSize, evenly_forced
 from galaxydit.eval.latency.random_models import build_inputs, build_transformer
 from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
 from galaxydit.proxies import PIECE, relative_l1
+from galaxydit.runtime.transformer_state import HostCopy
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 TINY = LatencySettings(steps=12, repeats=1, device="cuda", mode="both")

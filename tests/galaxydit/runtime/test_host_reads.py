@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import galaxydit
-from galaxydit.device_queue import HostCopy
 from galaxydit.runtime.reuse import StepReuse
+from galaxydit.runtime.transformer_state import HostCopy
 from tests.galaxydit.test_acceleration import run
 
 STEPS = 50
