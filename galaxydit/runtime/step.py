@@ -164,9 +164,9 @@ def draws_noise(scheduler: Any | None) -> bool:
 def sigmas_in(scheduler: Any | None) -> list[float] | None:
     """A scheduler's sigmas; None if it has none."""
     sigmas = getattr(scheduler, "sigmas", None)
-    if not isinstance(sigmas, Tensor):
-        return None if sigmas is None else [float(sigma) for sigma in sigmas]
-    return values_of(sigmas)
+    if sigmas is None:
+        return None
+    return values_of(sigmas) if isinstance(sigmas, Tensor) else [float(sigma) for sigma in sigmas]
 
 
 def _may_be(timesteps: Tensor, step: int, stated: Tensor | float | None) -> bool:
@@ -205,14 +205,10 @@ def _scheduler_step(
     if (place := _place_in(timesteps, received)) is not None:
         return place
     if stated is not None:
-        known = timesteps.float()
-        given = [
-            torch.as_tensor(timestep, dtype=torch.float, device=known.device)
-            for timestep in (received, stated)
-            if timestep is not None
-        ]
-        is_stated = known == given[-1].max()
-        numbers = torch.isin(known, given[0]).sum(), is_stated.sum(), is_stated.int().argmax()
+        known, both = timesteps.float(), (stated if received is None else received, stated)
+        received, stated = (torch.as_tensor(one, dtype=torch.float, device=known.device) for one in both)
+        is_stated = known == stated.max()
+        numbers = torch.isin(known, received).sum(), is_stated.sum(), is_stated.int().argmax()
         different, found, place = torch.stack(numbers).tolist()  # the host waits once
         if different > 1:
             return None  # asynchronous diffusion forcing: the frames are at different steps
