@@ -29,7 +29,7 @@ MOST_GENERATIONS, MOST_TRAJECTORIES = 4, 16  # whose tensors are kept at the sam
 def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def locked(self: "Session", *arguments: Any) -> Any:
-        with self.lock:
+        with self._lock:
             return method(self, *arguments)
 
     return locked
@@ -63,7 +63,7 @@ class Session:
     text_seconds: float = field(default=0.0, init=False)
     text_joules: float = field(default=0.0, init=False)
     watch: Stopwatch | None = field(default=None, init=False)
-    lock: Any = field(default_factory=threading.RLock, init=False)
+    _lock: Any = field(default_factory=threading.RLock, init=False)
     _warned: set[str] = field(default_factory=set, init=False)
     _calls: Iterator[int] = field(default_factory=count, init=False)
 
