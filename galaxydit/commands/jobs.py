@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from galaxydit.commands.argument_checks import check_lasting
-from galaxydit.commands.console import amounts, resumable, say, show
+from galaxydit.commands.console import resumable, say, show
 from galaxydit.commands.options import MixedVersions, ModelOptions, RayOptions, Sizes
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.published_models import checkpoint_of
-from galaxydit.pipelines.table import Table, digits
+from galaxydit.pipelines.table import Table, amounts, digits
 
 if TYPE_CHECKING:
     from galaxydit.eval.jobs.estimate import VariantEstimate
@@ -70,18 +70,14 @@ def make_videos(
     store, extended = load_run(out)
     opened = store.conditions(KIND), store.unit_ids()
     _tell_of_earlier(extended, job)
-
-    def how_far() -> str:
-        units = {unit.id for unit in extended.units()}
-        return f"{len(units & store.unit_ids())} of {len(units)} done"
-
+    progress = progress or LiveProgress()
     try:
-        with resumable(how_far), making.executor() as executor:
+        with resumable(progress.how_far), making.executor() as executor:
             outcome = run_job(
                 extended,
                 store,
                 executor,
-                progress=progress or LiveProgress(),
+                progress=progress,
                 allow_mixed_versions=making.allow_mixed_versions,
                 record=record,
                 **options,
@@ -133,8 +129,8 @@ def show_plan(job: "Job", out: str, making: JobOptions, *, retry_failed: bool = 
     estimates = list(estimate(extended, left, finished, plain))
     if estimates:
         show(Table.of([_plan_row(each) for each in estimates]))
-    workers, gpus = making.workers or 1, making.gpus_per_worker
-    gpus = int(torch.cuda.is_available()) if gpus is None else gpus
+    workers = making.workers or 1
+    gpus = int(torch.cuda.is_available()) if making.gpus_per_worker is None else making.gpus_per_worker
     seconds, size = sum(each.seconds for each in estimates), sum(each.size for each in estimates)
     known = [each.joules for each in estimates if each.joules is not None]
     joules = sum(known) if known and len(known) == len(estimates) else None
