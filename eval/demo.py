@@ -20,6 +20,7 @@ from galaxydit.pipelines.conditions import package_versions
 from galaxydit.pipelines.disturbance import PLAIN, disturbance
 from galaxydit.pipelines.generate import GeneratedVideo
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.table import amounts
 from galaxydit.pipelines.trial import Attach, accelerated, generate_with, plain, result_of
 from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import display_scale, save_video
@@ -74,15 +75,12 @@ def run_demo(
     *,
     acceleration: Mapping[str, Any],
     on_progress: Callable[[str], None],
-    on_cost: Callable[[float, float | None], None] = lambda seconds, joules: None,
-    cpu_counter: bool = False,
 ) -> DemoResult:
     """Generate every prompt in three ways, prompt i from the noise of seed + i, and write the files to `out`.
 
     The videos and pictures are of the first prompt. Short generations come first, so that one-time costs are not
-    timed, and `on_cost` is told the expected seconds and joules (None: unknown) of all videos. `acceleration` are
-    arguments of `galaxydit.accelerate`, `on_progress` is told each stage, and `cpu_counter` says whether to read the
-    CPU's energy counter. Raises GalaxyDiTError without prompts, and for fewer than 2 steps.
+    timed. `acceleration` are arguments of `galaxydit.accelerate`; `on_progress` is told each stage and, beforehand,
+    the expected seconds and joules. Raises GalaxyDiTError without prompts, and for fewer than 2 steps.
     """
     if not prompts:
         raise refusal("prompts", prompts, "at least one prompt", "pass a prompt")
@@ -102,14 +100,15 @@ def run_demo(
 
     galaxydit.accelerate(pipe, **acceleration).remove()  # refuses what it would refuse after the plain generation
     on_progress("warming up")
-    cost = time_short_videos(pipe, prompts[0], settings, seed, cpu_counter=cpu_counter)
+    cost = time_short_videos(pipe, prompts[0], settings, seed, cpu_counter=True)
     seconds = len(prompts) * (2 * cost.denoise + 3 * cost.rest)  # the other two denoise about half as long
-    on_cost(seconds, None if cost.watts is None else seconds * cost.watts)
+    joules = None if cost.watts is None else seconds * cost.watts
+    on_progress(f"takes about {amounts(seconds, gpus=0, joules=joules)}")
     for index, prompt in enumerate(prompts):
         reference: GeneratedVideo | None = None
         for name, (chosen, attach) in ways.items():
             on_progress(f"prompt {index + 1} of {len(prompts)}: {name}")
-            made = generate_with(pipe, prompt, chosen, seed + index, attach, cpu_counter=cpu_counter)
+            made = generate_with(pipe, prompt, chosen, seed + index, attach, cpu_counter=True)
             share = (chosen.steps or 0) / settings.steps if made.report is None else None
             results[name].append(result_of(pipe, made, reference, share, measure=measured))
             reference = reference or made

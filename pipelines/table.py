@@ -104,3 +104,16 @@ def number(value: float | None, form: str) -> str:
 def digits(value: float) -> str:
     """The value with three significant digits, and without an exponent."""
     return "<0.01" if 0 < value < 0.01 else f"{float(f'{value:.3g}'):,g}" if value < 1e6 else f"{value:,.0f}"
+
+
+def amounts(
+    seconds: float, *, gpus: int = 1, joules: float | None = None, price: float | None = None, size: float | None = None
+) -> str:
+    """Text such as "18.2 h, 36.4 GPU hours, 82 kWh, price 91, 5.1 GB of files"; `size` is in bytes."""
+    unit, length = next((unit, length) for unit, length in (("h", 3600), ("min", 60), ("s", 0)) if seconds >= length)
+    parts = [f"{digits(seconds / (length or 1))} {unit}"]
+    parts += [f"{digits(seconds * gpus / 3600)} GPU hours"] * (gpus > 0)
+    parts += [] if joules is None else [f"{digits(joules / 3.6e6)} kWh"]
+    parts += [] if price is None else [f"price {digits(price)}"]
+    parts += [] if size is None else [f"{digits(size / 1e9)} GB of files"]
+    return ", ".join(parts)

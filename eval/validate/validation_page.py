@@ -135,15 +135,14 @@ def markdown(data: dict[str, Any]) -> str:
     shown = {
         name: column for name, column in COLUMNS.items() if any(column[0] in row["figures"] for row in data["runs"])
     }
-    rows = [
-        [
-            "plain" if row["run"] == BASELINE else f"`{row['run']}`",
-            row["what"],
-            *(_cell(data, row["figures"].get(key, {}).get(field), form, key) for key, field, form in shown.values()),
-        ]
-        for row in data["runs"]
-        if row["done"] or row["failed"]  # the page is also written between videos
-    ]
+    rows = []
+    for row in data["runs"]:
+        cells = ["plain" if row["run"] == BASELINE else f"`{row['run']}`", row["what"]]
+        for key, field, form in shown.values():
+            value = number(row["figures"].get(key, {}).get(field), form)
+            cells.append(marked(value, data["disturbance"] if key in SPEEDUPS else ""))
+        if row["done"] or row["failed"]:  # the page is also written between videos
+            rows.append(cells)
     runs = Table(["run", "what it is", *shown], rows, 2).markdown()
     pairs = [
         [f"`{each['run']}` - `{each['minus']}`", *(number(each[name], "+.2f") for name in ("psnr", "low", "high"))]
@@ -152,10 +151,6 @@ def markdown(data: dict[str, Any]) -> str:
     label = "PSNR over the same prompts"
     differences = [Table([label, "dB", "95 % low", "high"], pairs).markdown()] if pairs else []
     return "\n\n".join([heading, _conditions(data), runs, *differences, *_notes(data)]) + "\n"
-
-
-def _cell(data: dict[str, Any], value: float | None, form: str, key: str) -> str:
-    return marked(number(value, form), data["disturbance"] if key in SPEEDUPS else "")
 
 
 def _conditions(data: dict[str, Any]) -> str:

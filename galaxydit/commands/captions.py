@@ -22,10 +22,7 @@ Prompts = Annotated[str, typer.Option(help=HELP)]
 
 def calibration_prompts(given: Path | None, model: str, option: str) -> tuple[str, ...]:
     """The prompts of a file; without one, the embedded model's captions for calibration and tuning, which nothing
-    scores.
-
-    Raises an error that names `option` for a file that cannot be read, and without one for another model.
-    """
+    scores. Raises an error that names `option` for an unreadable file, and without a file for another model."""
     if given is None and model != WITH_CAPTIONS:
         raise typer.BadParameter("is needed for this model: pass a text file, one prompt a line", param_hint=option)
     return _read(given or WAN_TINY_PROMPTS, option, model)

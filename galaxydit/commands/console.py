@@ -26,7 +26,7 @@ from rich.progress import (
 )
 
 from galaxydit.pipelines.interrupts import heeding_interrupts
-from galaxydit.pipelines.table import Table, digits
+from galaxydit.pipelines.table import Table
 from galaxydit.pipelines.terminal import printable
 
 
@@ -74,19 +74,6 @@ def show_json(data: Any) -> None:
     """Print JSON to stdout: `data` itself, or the content of the JSON file if `data` is a `Path`."""
     content = json.loads(data.read_text(encoding="utf-8")) if isinstance(data, Path) else data
     sys.stdout.write(json.dumps(content, indent=2) + "\n")  # rich would colour it where FORCE_COLOR is set
-
-
-def amounts(
-    seconds: float, *, gpus: int = 1, joules: float | None = None, price: float | None = None, size: float | None = None
-) -> str:
-    """Text such as "18.2 h, 36.4 GPU hours, 82 kWh, price 91, 5.1 GB of files"; `size` is in bytes."""
-    unit, length = next((unit, length) for unit, length in (("h", 3600), ("min", 60), ("s", 0)) if seconds >= length)
-    parts = [f"{digits(seconds / (length or 1))} {unit}"]
-    parts += [f"{digits(seconds * gpus / 3600)} GPU hours"] * (gpus > 0)
-    parts += [] if joules is None else [f"{digits(joules / 3.6e6)} kWh"]
-    parts += [] if price is None else [f"price {digits(price)}"]
-    parts += [] if size is None else [f"{digits(size / 1e9)} GB of files"]
-    return ", ".join(parts)
 
 
 @contextmanager

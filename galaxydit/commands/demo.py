@@ -8,7 +8,7 @@ import typer
 
 from galaxydit.commands.argument_checks import check_output_folder
 from galaxydit.commands.captions import WITH_CAPTIONS, read_or_draw_prompts, warn_of_unknown_words
-from galaxydit.commands.console import amounts, say, show, show_json
+from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.options import AsJson, InputFiles, RequestOptions, Seed, Sizes, WanTinyByDefault
 from galaxydit.pipelines.table import Table
 
@@ -40,17 +40,8 @@ def demo(
     pipe = source.load()
     warn_of_unknown_words(source.model, [prompt or ""])
     meter = meter_of(pipe._execution_device, cpu=True)
-    result = run_demo(
-        pipe,
-        texts,
-        sizes.settings_for(pipe),
-        seed,
-        out,
-        acceleration=vars(request),
-        on_progress=say,
-        on_cost=lambda seconds, joules: say(f"takes about {amounts(seconds, gpus=0, joules=joules)}"),
-        cpu_counter=True,
-    )
+    settings = sizes.settings_for(pipe)
+    result = run_demo(pipe, texts, settings, seed, out, acceleration=vars(request), on_progress=say)
     if result.disturbance:
         say(f"other work disturbed this run, so its seconds are not shown: {result.disturbance}", "yellow")
     if as_json:

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from galaxydit.commands.console import amounts, show, show_json
+from galaxydit.commands.console import show, show_json
 from galaxydit.commands.options import AsJson
+from galaxydit.pipelines.table import amounts
 from galaxydit.request import Request
 
 if TYPE_CHECKING:

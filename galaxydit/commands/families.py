@@ -31,9 +31,8 @@ def families(
             facts = (f"profiles: {row['profiles']}", f"run with trained weights: {row['run with trained weights']}")
             offers = (row["guidance"], f"reuse {row['reuse']}", *facts, ", ".join(marks))
             show(f"{row['family']}: {row['transformer']}", f"  {'; '.join(filter(None, offers))}")
-        show(
-            *(["not accepted:"] if refused else []), *(f"  {row['not accepted']}: {row['because']}" for row in refused)
-        )
+        if refused:
+            show("not accepted:", *(f"  {row['not accepted']}: {row['because']}" for row in refused))
 
 
 def _with(name: str, rows: Sequence[Row]) -> list[Row]:
