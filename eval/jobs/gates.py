@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from galaxydit.errors import did_you_mean, refusal
+from galaxydit.eval.jobs.costs import COSTS
 
 WORST, VBENCH, LOST = "worst_", "vbench_", "lost_"  # in front of a figure's or a dimension's name
 TOTAL = "total"
-COSTS = ("denoise_speedup", "end_to_end_speedup", "denoise_seconds", "end_to_end_seconds", "compute_fraction")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ def check_names(gates: Gates) -> None:
     from galaxydit.eval.metrics import METRICS
     from galaxydit.eval.published.vbench import DIMENSIONS
 
-    figures = [*METRICS, *COSTS]
+    figures = [*METRICS, *(cost.key for cost in COSTS)]
     points = [*DIMENSIONS, TOTAL]
     known = {*figures, *(WORST + name for name in figures)}
     known |= {start + name for start in (VBENCH, LOST) for name in points}

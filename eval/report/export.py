@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.jobs.costs import COSTS
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.read_run import Run
-from galaxydit.eval.report.summary import SPEEDUPS, values_of
+from galaxydit.eval.report.summary import values_of
 from galaxydit.files import replacing
 
 # Names and Parquet types. Every registered metric has a column, so that tables of two runs can be concatenated.
@@ -21,8 +22,7 @@ COLUMNS = {
     **dict.fromkeys(("variant", "status"), "string"),
     "attempts": "int64",
     "error": "string",
-    **dict.fromkeys(("denoise_seconds", "end_to_end_seconds", *SPEEDUPS, "compute_fraction", *METRICS), "float64"),
-    **dict.fromkeys(("denoise_joules", "energy_per_video_joules", "avg_power_watts"), "float64"),
+    **dict.fromkeys((*(cost.key for cost in COSTS), *METRICS, "denoise_joules", "avg_power_watts"), "float64"),
     "energy_note": "string",
     **dict.fromkeys(("steps", "reused_steps", "frames", "height", "width"), "int64"),
     **dict.fromkeys(("video", "video_sha256", "frames_sha256", "device", "worker", "finished_at"), "string"),

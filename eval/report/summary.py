@@ -10,30 +10,10 @@ import numpy as np
 
 from galaxydit.calibration.bootstrap import interval
 from galaxydit.errors import refusal
+from galaxydit.eval.jobs.costs import COSTS, MeasuredFigure
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.read_run import Run
-
-
-@dataclass(frozen=True)
-class MeasuredFigure:
-    """A measured quantity, which reports show as a column."""
-
-    key: str  # such as "denoise_speedup" or "psnr"
-    title: str
-    unit: str  # "x", "s", "%" for shares in [0, 1], a metric's own, or empty
-    digits: int  # after the decimal point
-    higher_is_better: bool
-
-
-SPEEDUPS = {"denoise_speedup": "denoise_seconds", "end_to_end_speedup": "end_to_end_seconds"}
-COST_FIGURES = (
-    MeasuredFigure("denoise_speedup", "denoise speedup", "x", 2, higher_is_better=True),
-    MeasuredFigure("end_to_end_speedup", "end-to-end speedup", "x", 2, higher_is_better=True),
-    MeasuredFigure("denoise_seconds", "denoising", "s", 2, higher_is_better=False),
-    MeasuredFigure("end_to_end_seconds", "end to end", "s", 2, higher_is_better=False),
-    MeasuredFigure("compute_fraction", "compute fraction", "%", 0, higher_is_better=False),
-)
 
 
 @dataclass(frozen=True)
@@ -58,11 +38,15 @@ class VariantSummary:
 
 
 def figures_of(records: Sequence[VideoRecord]) -> tuple[MeasuredFigure, ...]:
-    """`COST_FIGURES`, then the metrics that any of these records has. Raises GalaxyDiTError for an unknown metric."""
+    """The costs, joules if any of these records has them, then the metrics that any has.
+
+    Raises GalaxyDiTError for an unknown metric.
+    """
     names = {name for record in records for name in record.metrics}
     if unknown := names - METRICS.keys():
         raise refusal("metrics", min(unknown), ", ".join(METRICS), "read the run with the galaxydit that wrote it")
-    figures = list(COST_FIGURES)
+    has_joules = any(record.energy_per_video_joules is not None for record in records)
+    figures = [cost for cost in COSTS if has_joules or cost.unit != "J"]
     for metric in METRICS.values():
         if metric.name in names:
             # Two digits suit decibels and ranges up to 100, four suit [0, 1].
@@ -83,14 +67,13 @@ def values_of(run: Run, record: VideoRecord) -> dict[str, float]:
     if not record.is_done:
         return {}
     baseline = run.baselines.get(record.pair)
-    costs = {key: getattr(record, key) for key in ("denoise_seconds", "end_to_end_seconds", "compute_fraction")}
+    costs = {cost.key: getattr(record, cost.key) for cost in COSTS if not cost.seconds}
     figures = {**record.metrics, **costs}
     values = {key: value for key, value in figures.items() if value is not None and not math.isnan(value)}
     if record.variant != BASELINE and baseline is not None:
-        for key, field in SPEEDUPS.items():
-            plain, accelerated = getattr(baseline, field), getattr(record, field)
-            if plain and accelerated:
-                values[key] = plain / accelerated
+        for cost in COSTS:
+            if cost.seconds and (plain := getattr(baseline, cost.seconds)) and (own := getattr(record, cost.seconds)):
+                values[cost.key] = plain / own
     return values
 
 
@@ -107,14 +90,14 @@ def summarise(run: Run, variant: str) -> VariantSummary:
 def _estimate(run: Run, figure: MeasuredFigure, done: Sequence[VideoRecord]) -> FigureEstimate | None:
     """The estimate of a figure, None without values: a quotient of sums by prompt, for the interval."""
     sums: dict[int, Any] = defaultdict(lambda: np.zeros(2))
-    values, seconds = [], SPEEDUPS.get(figure.key)
+    values: list[float] = []
     for record in done:
         value = values_of(run, record).get(figure.key)
         if value is not None:
             values.append(value)
             plain = run.baselines.get(record.pair)
-            ratio = (getattr(plain, seconds), getattr(record, seconds)) if seconds else (value, 1)
-            sums[record.prompt_index] += ratio
+            seconds = figure.seconds
+            sums[record.prompt_index] += (getattr(plain, seconds), getattr(record, seconds)) if seconds else (value, 1)
     if not values:
         return None
     numerators, denominators = np.array(list(sums.values())).T

@@ -4,14 +4,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from galaxydit.eval.jobs.costs import DISTURBED, MeasuredFigure
 from galaxydit.eval.jobs.gates import LOST, TOTAL, VBENCH, WORST, Gates
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.report.read_run import Run
-from galaxydit.eval.report.summary import SPEEDUPS, MeasuredFigure, figures_of, summarise, values_of
+from galaxydit.eval.report.summary import figures_of, summarise, values_of
 from galaxydit.eval.vbench.results import read_results, results_path
 
 WORST_SHOWN = 5
-SECONDS = (*SPEEDUPS, *SPEEDUPS.values())
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def check_run(run: Run, gates: Gates) -> list[Verdict]:
             estimate = None if key in raised else summary.estimates.get(key)
             value = None if estimate is None else estimate.worst if name.startswith(WORST) else estimate.mean
             worst = _worst(run, variant, figures[key]) if key in figures else ()
-            disturbed = run.disturbance if key in SECONDS else ""
+            disturbed = run.disturbance if key in DISTURBED else ""
             verdicts.append(Verdict(variant, name, value, limit, is_minimum, worst, disturbed))
     return verdicts
 

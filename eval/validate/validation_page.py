@@ -9,10 +9,11 @@ from typing import Any
 from huggingface_hub import try_to_load_from_cache
 
 from galaxydit.calibration.bootstrap import interval
+from galaxydit.eval.jobs.costs import SPEEDUPS
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.methods.step_lists import STEP_LISTS
 from galaxydit.eval.report.read_run import Run, read_run
-from galaxydit.eval.report.summary import SPEEDUPS, failure_lines, summarise
+from galaxydit.eval.report.summary import failure_lines, summarise
 from galaxydit.eval.validate.validation_job import RUNS
 from galaxydit.files import replacing, write_json
 from galaxydit.pipelines.disturbance import marked
@@ -111,10 +112,7 @@ def _identity(run: Run) -> dict[str, str | None]:
 
 def _figures(run: Run, name: str) -> dict[str, Any]:
     summary = summarise(run, name)
-    made = [record.energy_per_video_joules for record in run.records if record.variant == name]
     figures = {key: vars(estimate) for key, estimate in summary.estimates.items()}
-    if joules := [value for value in made if value is not None]:
-        figures["energy_per_video_joules"] = {"mean": fmean(joules)}
     return {"done": summary.done, "failed": summary.failed, "figures": figures}
 
 

@@ -4,17 +4,11 @@ from dataclasses import replace
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.jobs.costs import COSTS
 from galaxydit.eval.jobs.job import Job
 from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.report.read_run import Run
-from galaxydit.eval.report.summary import (
-    COST_FIGURES,
-    FigureEstimate,
-    VariantSummary,
-    figures_of,
-    summarise,
-    values_of,
-)
+from galaxydit.eval.report.summary import FigureEstimate, VariantSummary, figures_of, summarise, values_of
 from galaxydit.pipelines.runs import Store
 
 
@@ -138,8 +132,14 @@ def test_a_baseline_has_no_speedup_over_itself():
     assert "denoise_speedup" not in values_of(run_of([baseline]), baseline)
 
 
+def test_joules_are_a_figure_where_a_counter_was_read():
+    read = replace(record(), energy_per_video_joules=12.0)
+    assert [figure.key for figure in figures_of([record(prompt=1), read])] == [cost.key for cost in COSTS]
+    assert estimate_of([record(prompt=1), read], "energy_per_video_joules").mean == 12.0
+
+
 def test_columns_follow_the_registry_and_an_unknown_metric_is_refused():
     keys = [figure.key for figure in figures_of([record(ssim=0.9), record(prompt=1, psnr=30.0)])]
-    assert keys == [*(figure.key for figure in COST_FIGURES), "psnr", "ssim"]
+    assert keys == [*(cost.key for cost in COSTS[:-1]), "psnr", "ssim"]
     with pytest.raises(GalaxyDiTError, match="metrics='sharpness' is not allowed: expected psnr"):
         figures_of([record(sharpness=1.0)])

@@ -1,0 +1,31 @@
+"""The costs of a video: a new one is an entry of COSTS, and reports show it, exports hold it and gates limit it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MeasuredFigure:
+    """A measured quantity, which reports show as a column and gates limit.
+
+    key: such as "psnr" or a field of `VideoRecord`. unit: "x", "s", "J", "%" for shares in [0, 1], a metric's own, or
+    empty. digits: after the decimal point. seconds: of a speedup, the field that it divides.
+    """
+
+    key: str
+    title: str
+    unit: str
+    digits: int
+    higher_is_better: bool
+    seconds: str = ""
+
+
+COSTS = (
+    MeasuredFigure("denoise_speedup", "denoise speedup", "x", 2, True, "denoise_seconds"),
+    MeasuredFigure("end_to_end_speedup", "end-to-end speedup", "x", 2, True, "end_to_end_seconds"),
+    MeasuredFigure("denoise_seconds", "denoising", "s", 2, False),
+    MeasuredFigure("end_to_end_seconds", "end to end", "s", 2, False),
+    MeasuredFigure("compute_fraction", "compute fraction", "%", 0, False),
+    MeasuredFigure("energy_per_video_joules", "energy", "J", 0, False),
+)
+SPEEDUPS = {cost.key: cost.seconds for cost in COSTS if cost.seconds}
+DISTURBED = (*SPEEDUPS, *SPEEDUPS.values(), "energy_per_video_joules")  # figures that other work on the machine changes
