@@ -50,7 +50,7 @@ class GenerationObserver(Observer):
         self._scalars: list[dict[str, Tensor]] = []  # of each step, by proxy or NORM
         self._guided: list[Tensor] = []
         self._previous: dict[str, Tensor] = {}
-        self._outputs: dict[str, Tensor] = {}
+        self._outputs: dict[str, Tensor] = {}  # of the current step, by branch
         self.steps_of_calls: list[int] = []
 
     def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
@@ -64,7 +64,6 @@ class GenerationObserver(Observer):
             self._previous[name] = current
 
     def on_output(self, call: Call, output: Tensor) -> None:
-        """Keep the output of a transformer call by branch until its step is finished."""
         self._enter(call)
         for branch, tensor in self._branches_of(call, output).items():
             self._outputs[branch] = tensor.detach().float().flatten()
@@ -131,10 +130,8 @@ class GenerationObserver(Observer):
             return
         scale = guidance_of(self._pipe, self._call.component)
         guided = guide(self._outputs[CONDITIONAL], self._outputs.get(UNCONDITIONAL), scale)
-        stride = max(1, guided.numel() // GUIDED_ELEMENTS)
-        while (
-            math.gcd(stride, self._call.latent.shape[-1]) > 1
-        ):  # else only some columns of the latent would be sampled
+        stride, columns = max(1, guided.numel() // GUIDED_ELEMENTS), self._call.latent.shape[-1]
+        while math.gcd(stride, columns) > 1:  # else only some columns of the latent would be sampled
             stride += 1
         self._guided.append(guided[::stride].clone())
         self._scalars[-1][NORM] = guided.square().mean().sqrt()

@@ -81,7 +81,6 @@ class CalibrationMaker(Maker):
     videos: Path | None = None  # folder in which the videos of full size are kept
 
     def prepare(self, rank: Rank) -> None:
-        """Load the pipeline; if the worker has several processes, `rank` makes them compute each video together."""
         self.pipe = self.load()
         share_video(self.pipe, rank)
 
@@ -118,7 +117,6 @@ class CalibrationMaker(Maker):
         return {"recording": asdict(recording), "perturbations": found}
 
     def _check(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """The recording of one plain generation in the model's own dtype."""
         with observed(self.pipe) as observer:
             self._keep("plain", generate(self.pipe, prompt, settings, seed, decode=self.videos is not None))
         return asdict(observer.recording(prompt, seed))
@@ -140,9 +138,8 @@ class CalibrationMaker(Maker):
         for draft, policy, speedups in data["tried"]:
             profile, rows_of_draft = parse_profile(draft), []
             for speedup in speedups:
-                row = by_proxy.get((profile.identity, speedup)) if policy == SCHEDULE else None
-                if row is None:
-                    row = self.try_profile(profile, policy, speedup, plain)
+                known = by_proxy.get((profile.identity, speedup)) if policy == SCHEDULE else None
+                row = known or self.try_profile(profile, policy, speedup, plain)
                 as_planned = policy == PROXY and row.full_steps == planned_steps(profile, speedup)
                 if as_planned and profile.recipe.proxy_share == 0:
                     by_proxy[profile.identity, speedup] = replace(row, policy=SCHEDULE)
@@ -181,7 +178,10 @@ class Parts:
             prompt, seed = self.prompts[index % len(self.prompts)], self.seed + index
             details = {"bounds": INTERVALS, "rounding": index == 0, "settings": asdict(settings_for(prompt))}
             units.append(self._unit(f"sample-{index:04d}", "sample", prompt, seed, **details))
-        return [parse(Sample, part, "sample") for part in self._measure("recording", units)]
+        samples = self._measure("recording", units)
+        for sample in samples:
+            sample.pop("own", None)  # written by earlier versions
+        return [parse(Sample, sample, "sample") for sample in samples]
 
     def one(self, part: str, stage: str, **details: Any) -> Any:
         """The one part of this kind, with the prompt and the seed of the first sample."""

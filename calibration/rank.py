@@ -82,8 +82,8 @@ def choose_proxy(ranking: Ranking) -> tuple[str, str]:
     return chosen.proxy, f"{best.proxy} ranks the error of reuse best: {rho}; {reason}{few}"
 
 
-def proxies_to_compare(ranking: Ranking, chosen: str, count: int = 3) -> tuple[str, ...]:
-    """At most `count` proxies of different tensors to compare by videos, none of them constant: `chosen`, the best
+def proxies_to_compare(ranking: Ranking, chosen: str) -> tuple[str, ...]:
+    """At most three proxies of different tensors to compare by videos, none of them constant: `chosen`, the best
     between samples, those that run no block, then all others, by rank.
     """
     rows = [row for row in ranking.rows if row.rho != 0 and PROXIES[row.proxy].differs_by_sample]
@@ -94,7 +94,7 @@ def proxies_to_compare(ranking: Ranking, chosen: str, count: int = 3) -> tuple[s
     by_tensor: dict[str, str] = {}
     for proxy in wanted:
         by_tensor.setdefault(PROXIES[proxy].tensor_name, proxy)
-    return tuple(by_tensor.values())[:count]
+    return tuple(by_tensor.values())[:3]
 
 
 def worse_by(ranking: Ranking, proxy: str, best: str) -> float:
