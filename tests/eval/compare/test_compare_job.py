@@ -277,7 +277,7 @@ def test_a_method_whose_workers_die_is_left_out_with_that_reason(compare, tmp_pa
             units = [unit for group in groups for unit in group]
             for unit in (unit for unit in units if unit.data["variant"]["method"] == METHODS[1].slug):
                 store.commit(new_record(unit, None, "10 workers died while they made this unit"), {})
-            super().work(groups, maker, store, progress)
+            yield from super().work(groups, maker, store, progress)
 
     comparison = compare(METHODS, tmp_path, executor=Dying())
     assert comparison.failed == {METHODS[1].name: "10 workers died while they made this unit"}
