@@ -70,14 +70,14 @@ def choose(
 
 
 def choose_order(psnrs: Mapping[Order, Sequence[float]]) -> Order:
-    """Order 0 only if its lead is above 0, because the runtime falls back to it where extrapolation is worse."""
+    """Order 0 only if the interval of its lead lies above 0, because the runtime falls back to it where extrapolation is worse."""
     return 0 if lead_of(psnrs[0], psnrs[1]) > 0 else 1
 
 
 def choose_compared_proxy(psnrs: Mapping[str, Sequence[float]], costs: Mapping[str, float]) -> str:
-    """The cheapest proxy whose lead over the best mean PSNR is at least -0.5 dB; among equals the best mean counts.
+    """The cheapest proxy whose lead over the best mean PSNR has an interval from -0.5 dB or above.
 
-    `psnrs` are in dB, by proxy and prompt.
+    `psnrs` are in dB, by proxy and prompt; among equally cheap proxies the best mean counts.
     """
     means = {proxy: fmean(own) for proxy, own in psnrs.items()}
     best = max(means, key=means.__getitem__)
