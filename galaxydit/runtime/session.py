@@ -37,12 +37,13 @@ def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(eq=False)
 class Session:
-    """The generations of one acceleration, oldest first; of finished ones, the last `keep_reports`.
+    """The generations of one acceleration, oldest first; of finished ones, the last `keep_reports` and the current one.
 
     Attributes:
         notes, warnings: sentences for every report; `warnings` are also raised as Python warnings.
         differences, goal: None without a profile; None if the user passed a `GalaxyDiTConfig`.
-        keep_reports, current: None keeps all; generation of the latest call, None before the first.
+        keep_reports, current: None keeps all; generation of the latest call, None before the first
+            and after `close`.
         on_report: receives the report of each generation when it ends.
         peers: the sessions of all settings on the same transformers, this one included.
         text_seconds, text_joules: text encoding since the last generation began, counted for the next one.
@@ -139,6 +140,7 @@ class Session:
         self.text_seconds = self.text_joules = 0.0
         self.generations.append(generation)
         self.current = generation
+        self._forget()
         compare = self.differences or (lambda *_: ([], []))
         notes, warned = compare(generation.steps, generation.sigmas, self.source, tuple(call.latent.shape[1:]))
         if self.goal is not None:  # a PSNR was verified under the conditions of the profile alone
@@ -157,10 +159,9 @@ class Session:
         generation.release()
         if self.on_report is not None:
             self.on_report(report)
-        self._forget()
 
     def _forget(self) -> None:
-        finished = [generation for generation in self.generations if generation.finished]
+        finished = [one for one in self.generations if one.finished and one is not self.current]
         if self.keep_reports is not None:
             for generation in finished[: max(0, len(finished) - self.keep_reports)]:
                 self.generations.remove(generation)
@@ -175,13 +176,16 @@ class Session:
         """Take over the generations of another session, which has ended."""
         if self.current is not None and self.current.finished:
             self.current = None
-        self.generations += sorted(other.generations, key=lambda one: one is other.current)
+        self.generations += other.generations
         self._forget()
 
     @_one_at_a_time
     def close(self) -> None:
         for generation in sorted(self.live, key=lambda one: one is self.current):
             self._finish(generation)
+        self.generations.sort(key=lambda one: one is self.current)
+        self.current = None
+        self._forget()
 
     def warn_and_note(self, text: str, category: type[Warning] = FullComputeWarning) -> None:
         """Add a note to the current report, and raise it as a Python warning once in a session."""
