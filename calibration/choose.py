@@ -70,7 +70,7 @@ def choose(
 
 
 def choose_order(psnrs: Mapping[Order, Sequence[float]]) -> Order:
-    """Order 0 only if the interval of its lead lies above 0: the runtime falls back to it where extrapolation is worse."""
+    """Order 0 only if its lead has an interval above 0: the runtime falls back to it where extrapolation is worse."""
     return 0 if lead_of(psnrs[0], psnrs[1]) > 0 else 1
 
 
