@@ -21,6 +21,7 @@ from galaxydit.eval.compared import (
     SHORT,
     ResultsFile,
     comparisons,
+    kind_of,
     label,
     lead,
     read,
@@ -33,6 +34,7 @@ PAGES = ("README.md", "eval/results/README.md", "eval/results/compare/tables.md"
 SECONDS, JOULES = ("denoise_seconds", "end_to_end_seconds"), ("denoise_joules", "energy_per_video_joules")
 SECTION = re.compile(r"(<!-- made by: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MEANS = "mean (worst), dB, by compute"
+TUNED_IN_FULL = "tuned-in-full"  # the folder of the comparison with the peers of the first screen
 DRAWN_NOISE: dict[str, tuple[int, Callable[[Any], float]]] = {  # places and value of a caption
     "step error": (2, lambda row: fmean(row["accelerated"]["step_errors"])),
     "PSNR to the same draw": (1, lambda row: row["accelerated"]["psnr_same_draw"]),
@@ -52,16 +54,20 @@ def table(heading: str, speedups: Sequence[float], rows: Mapping[str, Callable[[
 
 
 def lead_section(results: Path, page: Path) -> str:
-    """For the first screen: PSNR, and the lead over each method that is its kind's strongest at some speedup."""
-    best = comparisons(results)[0]
+    """For the first screen: PSNR, and the lead over each method that is its kind's strongest at some speedup.
+
+    Peers count where all of their settings were tuned on every tuning caption.
+    """
+    best, *others = comparisons(results)
+    tuned = next(group for group in others if group.runs[0].path.parent.name == TUNED_IN_FULL)
     nearest = dict.fromkeys(best.strongest(kind, at) for kind in (CONTROL, PEER) for at in best.speedups)
-    rows: dict[str, Callable[[float], str]] = {
-        f"{label(OURS)}, dB": lambda at: number(best.mean(OURS, at), ".1f"),
-        **{f"minus {label(name)}": partial(best.difference, OURS, name) for name in (*nearest, GENERAL)},
-    }
-    conditions = best.runs[0].data["conditions"]
-    where = f"{len(best.captions)} captions, {conditions['dtype']}, {conditions['device']}"
-    return f"{where}. {best.rounding()}\n\n{table('by compute', best.speedups, rows)}"
+    rows: dict[str, Callable[[float], str]] = {f"{label(OURS)}, dB": lambda at: number(best.mean(OURS, at), ".1f")}
+    for name in (*nearest, GENERAL):
+        measured = tuned if kind_of(name) == PEER else best
+        rows[f"minus {label(name)}"] = partial(measured.difference, OURS, name)
+    where = [f"{len(group.captions)} captions, {group.runs[0].data['conditions']['device']}" for group in (best, tuned)]
+    first = f"{where[0]}; peers: {where[1]}; {best.runs[0].data['conditions']['dtype']}"
+    return f"{first}. {best.rounding()}\n\n{table('by compute', best.speedups, rows)}"
 
 
 def comparison_section(results: Path, page: Path) -> str:
