@@ -28,6 +28,7 @@ from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
+from galaxydit.runtime.guidance import guide
 
 SPEEDUP, SHIFT, SEED = 2.0, 1.5, 700
 METRICS = ("caption_colours", "caption_motions", "temporal_flickering")
@@ -49,7 +50,7 @@ def relative_errors(calls: Sequence[tuple[bool, Tensor, Tensor]], guidance: floa
     errors = []
     for (reused, *conditional), (_, *unconditional) in zip(calls[::2], calls[1::2], strict=True):
         if reused:
-            used, computed = (u + guidance * (c - u) for c, u in zip(conditional, unconditional, strict=True))
+            used, computed = (guide(*pair, guidance) for pair in zip(conditional, unconditional, strict=True))
             errors.append(float((used - computed).norm() / computed.norm()))
     return errors
 
