@@ -106,13 +106,18 @@ def _open(device: torch.device, cpu: bool) -> Meter | str:
     except ImportError:
         return INSTALL
     try:
-        if device.type == "cpu":
-            cpus = get_cpus()
-            return Meter("cpu", lambda: sum(cpu.get_total_energy_consumption().cpu_mj for cpu in cpus.cpus) / 1000)
-        gpu = get_gpus().gpus[device.index or 0]
-        if not gpu.supports_get_total_energy_consumption():
+        gpu = None if device.type == "cpu" else get_gpus().gpus[device.index or 0]
+        if gpu is not None and not gpu.supports_get_total_energy_consumption():
             return f"{device} has no energy counter, which NVIDIA's GPUs have from Volta on"
-        return Meter(str(device), lambda: gpu.get_total_energy_consumption() / 1000, gpu)
+        cpus = get_cpus().cpus if gpu is None else []
+
+        def count() -> float:
+            if gpu is not None:
+                return gpu.get_total_energy_consumption() / 1000
+            return sum(cpu.get_total_energy_consumption().cpu_mj for cpu in cpus) / 1000
+
+        count()  # raises where there is a counter that cannot be read; RAPL's process starts now, not within a video
+        return Meter(str(device), count, gpu)
     except ZeusCPUNoPermissionError:
         return "the CPU's RAPL counter may only be read by root"
     except ZeusCPUInitError:

@@ -141,7 +141,8 @@ _NUMBERS, _WORDS = ("speedup", "max_error", "threshold", "min_psnr"), ("policy",
 # Types of options that are listed here, so that wrong ones are refused without torch; all others are compared methods.
 OWN: dict[str, type] = {
     PLUGIN: make_dataclass(  # whose values `Request` checks
-        "PluginOptions", [*((name, float, None) for name in _NUMBERS), *((name, str, None) for name in _WORDS)]
+        "PluginOptions",
+        [*((name, float | None, None) for name in _NUMBERS), *((name, str | None, None) for name in _WORDS)],
     ),
     FEWER_STEPS: make_dataclass("FewerStepsOptions", [("steps", Count)]),
 }

@@ -32,6 +32,17 @@ def open_run(root: str | Path, job: Job) -> Store:
     return store.create(KIND, now)
 
 
+def withdraw(store: Store, before: Mapping[str, Any], job: Job) -> None:
+    """Restore the conditions of `before` a refused extension, unless its units are recorded or run.json has changed."""
+
+    def units(job: Job) -> set[str]:
+        return {unit.id for unit in (*calibration_units(job), *job.units())}
+
+    added = units(job) - units(_job_of(store, before))
+    if store.conditions(KIND) == _conditions(job) and not added & store.unit_ids():
+        store.write_conditions(KIND, before)
+
+
 def load_run(root: str | Path) -> tuple[Store, Job]:
     """The store in a folder, and its job. Raises GalaxyDiTError if it has none or run.json is damaged."""
     store = Store(root)

@@ -119,9 +119,15 @@ def timestep_left(pipe: DiffusionPipeline) -> Callable[[], float]:
     FasterCache's published windows assume timesteps that fall evenly; Wan's flow shift bends them.
     """
 
+    last: tuple[Any, float] = (None, 1000.0)
+
     def left() -> float:
-        scheduler = pipe.scheduler
-        step = scheduler.step_index or 0  # None before the first step ends
-        return 1000.0 * (1 - step / len(scheduler.timesteps))
+        nonlocal last
+        timestep = pipe.current_timestep  # the same object throughout a step, in which every layer asks
+        if timestep is not last[0]:
+            timesteps = pipe.scheduler.timesteps  # not every scheduler counts its steps
+            step = int((timesteps == timestep).nonzero()[0])
+            last = (timestep, 1000.0 * (1 - step / len(timesteps)))
+        return last[1]
 
     return left

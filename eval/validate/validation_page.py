@@ -70,7 +70,7 @@ def validation_data(run: Run) -> dict[str, Any]:
     """The page as JSON data: "conditions", "runs", "differences", "disturbance" and "videos".
 
     "runs": for each way to generate "run", "what", "done", "failed" and "figures": by name "mean", "worst", "low" and
-        "high" (95 % interval), joules as a mean.
+        "high" (95 % interval).
     "differences": PSNR of "galaxydit-2x" minus that of each of `COMPARED` over the prompts of both, dB, with its
         interval.
     "videos": the fields `VIDEO_FIELDS` of each record.

@@ -115,13 +115,14 @@ def lay_out(store: Store, paths: Mapping[str, str], folder: Path) -> None:
     files, root = fsspec.core.url_to_fs(store.root, use_listings_cache=False)
     for name, path in paths.items():
         place = f"{root}/{path}"
-        if not files.isfile(place):
-            raise GalaxyDiTError(f"video {place!r} is not there: put it back")
-        if store.is_local:
+        if store.is_local and Path(place).is_file():
             with suppress(OSError):
                 os.symlink(place, folder / name)
                 continue
-        files.get_file(place, str(folder / name))
+        try:
+            files.get_file(place, str(folder / name))
+        except FileNotFoundError as error:
+            raise GalaxyDiTError(f"video {place!r} is not there: put it back") from error
 
 
 def _result(folder: Path, dimension: Dimension, data: Mapping[str, Any]) -> dict[str, Any]:

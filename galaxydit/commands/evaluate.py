@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from galaxydit.commands.argument_checks import check_record
+from galaxydit.commands.argument_checks import check_lasting, check_record
 from galaxydit.commands.check import check
 from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.eval_vbench import app as vbench
@@ -56,6 +56,7 @@ def run(
     """
     from galaxydit.eval.jobs.jobfile import read_job
 
+    check_lasting(out)
     check_record(record, making.ray)
     say(f"{job}: starting")
     read = read_job(job)

@@ -59,7 +59,7 @@ def make_videos(
     **options: Any,
 ) -> "Outcome":
     """Extend the run `out` by a job and make all missing videos; `record` and `options` are of `run_job`."""
-    from galaxydit.eval.jobs.run_job import KIND, load_run, open_run, run_job
+    from galaxydit.eval.jobs.run_job import KIND, load_run, open_run, run_job, withdraw
     from galaxydit.pipelines.runs import LiveProgress, Store
 
     check_lasting(out)
@@ -68,23 +68,26 @@ def make_videos(
     before = Store(out).conditions(KIND)
     open_run(out, job)
     store, extended = load_run(out)
-    opened = store.conditions(KIND), store.unit_ids()
     _tell_of_earlier(extended, job)
-    progress = progress or LiveProgress()
+
+    def how_far() -> str:
+        units = {unit.id for unit in extended.units()}
+        return f"{len(units & store.unit_ids())} of {len(units)} done"
+
     try:
-        with resumable(progress.how_far), making.executor() as executor:
+        with resumable(how_far), making.executor() as executor:
             outcome = run_job(
                 extended,
                 store,
                 executor,
-                progress=progress,
+                progress=progress or LiveProgress(),
                 allow_mixed_versions=making.allow_mixed_versions,
                 record=record,
                 **options,
             )
     except (GalaxyDiTError, OSError):
-        if before is not None and opened == (store.conditions(KIND), store.unit_ids()):  # a refused extension
-            store.write_conditions(KIND, before)
+        if before is not None:
+            withdraw(store, before, extended)
         raise
     if record is not None and not record.exists():
         say(f"{record} was not written, because no plain video was made; take a new --out", "yellow")

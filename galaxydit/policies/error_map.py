@@ -1,22 +1,20 @@
 """Calibrated expectations: the relative error of a reused step by proxy distance, and the proxy distance by sigma."""
 
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge, Gt, Le
 
-from galaxydit.errors import GalaxyDiTError, check_ascending
+from galaxydit.errors import GalaxyDiTError, check_ascending, check_number
 
 
 @dataclass(frozen=True)
 class Curve:
     """Expected error by proxy distance since the last full step, at one noise level: monotone, piecewise linear."""
 
-    sigma: Annotated[float, Ge(0), Le(1)]
-    distances: tuple[Annotated[float, Gt(0)], ...]  # rising
+    sigma: float  # in [0, 1]
+    distances: tuple[float, ...]  # rising from above 0
     errors: tuple[float, ...]  # of the prediction at each distance, relative, never falling
-    spread: tuple[Annotated[float, Ge(0)], ...]  # standard deviation of the error at each distance
+    spread: tuple[float, ...]  # standard deviation of the error at each distance
 
     def __post_init__(self) -> None:
         if not self.distances or not len(self.distances) == len(self.errors) == len(self.spread):
@@ -26,6 +24,11 @@ class Curve:
             )
         check_ascending("distances", self.distances, strictly=True)
         check_ascending("errors", self.errors, strictly=False)
+        check_number("sigma", self.sigma, 0, 1)
+        if self.distances[0] == 0:
+            raise GalaxyDiTError("distances starts with 0: expected numbers above 0; calibrate again")
+        for value in self.spread:
+            check_number("spread", value, 0)
 
     def __call__(self, distance: float) -> float:
         """The expected relative error at a proxy `distance`; outside the measured distances, proportional to it."""

@@ -28,6 +28,7 @@ class GeneralSchedule(Schedule):
     def __post_init__(self) -> None:
         check_number("speedup", self.speedup, 1.0)
         check_count("warmup_steps", self.warmup_steps, minimum=0)
+        check_count("fewest_steps", self.fewest_steps, minimum=0)
 
     def planned(self, observation: Observation, count: int, switch: int) -> tuple[int, ...]:
         levels = np.array(observation.noise_levels[observation.first :])

@@ -100,7 +100,7 @@ class Attachments:
                 self._others.append(former)
             else:
                 former.remove()
-                base.session.adopt(former.session)
+                base.session.adopt(former.reports)
 
     @contextmanager
     def opened(self, begin: Callable[[], Attachment]) -> Iterator[Attachment]:
@@ -122,7 +122,7 @@ class Attachments:
     def _close(self, attachment: Attachment) -> None:
         attachment.remove()
         self._others.remove(attachment)
-        self.base.session.adopt(attachment.session)
+        self.base.session.adopt(attachment.reports)
 
     @property
     def reports(self) -> list[Report]:

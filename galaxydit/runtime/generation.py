@@ -48,12 +48,14 @@ class Generation:
         call: CallIdentity,
         config: GalaxyDiTConfig,
         watch: Stopwatch,
+        metered: Stopwatch | None = None,
         text_seconds: float = 0.0,
         *,
         is_checked: bool = True,
         strays: Iterable[Trajectory] = (),
     ) -> None:
         self.config, self.watch, self.text_seconds = config, watch, text_seconds
+        self.metered = metered or watch
         self.first, self.step, self.steps = call.info.step, -1, call.info.steps
         self.scheduler: Any | None = call.scheduler
         self.timesteps, self.timesteps_address = call.timesteps, call.timesteps_address
@@ -80,7 +82,7 @@ class Generation:
         return None if self.sigmas is None else scheduler_response(self.scheduler, self.sigmas, self.first)
 
     def report(self) -> Report:
-        energy, decoded = self.watch.energy(), self.watch.seconds(FIRST, DECODED)
+        energy, decoded = self.metered.energy(), self.watch.seconds(FIRST, DECODED)
         return Report(
             config=self.config,
             steps=self.steps,
@@ -187,5 +189,4 @@ class Generation:
             trajectory.release()
         self.trajectories.clear()
         self.strays.clear()
-        self.scheduler = None  # it may keep latents, and the report is kept longer
         self.finished = True

@@ -2,6 +2,7 @@
 
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -37,17 +38,16 @@ def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(eq=False)
 class Session:
-    """The generations of one acceleration, oldest first; of finished ones, the last `keep_reports` and the current one.
+    """The generations of one acceleration that no other one has followed, oldest first, and the reports of the others.
 
     Attributes:
         notes, warnings: sentences for every report; `warnings` are also raised as Python warnings.
         differences, goal: None without a profile; None if the user passed a `GalaxyDiTConfig`.
-        keep_reports, current: None keeps all; generation of the latest call, None before the first
-            and after `close`.
+        keep_reports, current: None keeps all; generation of the latest call, None before the first and after `close`.
         on_report: receives the report of each generation when it ends.
         peers: the sessions of all settings on the same transformers, this one included.
         text_seconds, text_joules: text encoding since the last generation began, counted for the next one.
-        watch: of the caller of the pipeline (`generate`), so the session marks none of its own; else None.
+        watch: of the caller of the pipeline (`generate`), which reads the energy counter in its place; or None.
     """
 
     config: GalaxyDiTConfig
@@ -69,26 +69,24 @@ class Session:
     _calls: Iterator[int] = field(default_factory=count, init=False)
 
     def __post_init__(self) -> None:
+        self._reports: deque[Report] = deque(maxlen=self.keep_reports)
         self.peers.append(self)
 
     @property
     def reports(self) -> list[Report]:
         """The reports of the last generations, by their beginning; the generation of the latest call is the last."""
-        return [generation.report() for generation in sorted(self.generations, key=lambda one: one is self.current)]
-
-    @property
-    def live(self) -> list[Generation]:
-        return [generation for generation in self.generations if not generation.finished]
+        latest = sorted(self.generations, key=lambda one: one is self.current)
+        return [*self._reports, *(generation.report() for generation in latest)]
 
     @_one_at_a_time
     def enter(self, call: CallIdentity, group: Any | None) -> tuple[Generation, Trajectory]:
         """A call's generation and trajectory, new if it continues none; `group` is the process group of the tokens.
         Raises UnknownCallError where the scheduler counts the steps of another thread."""
-        fitting = [generation for generation in self.live if generation.fits(call)]
+        fitting = [generation for generation in self.generations if generation.fits(call)]
         if not fitting and call.timesteps_address is None and call.timesteps is not None:
-            others = (generation for session in self.peers for generation in session.live)
+            others = (generation for session in self.peers for generation in session.generations)
             rivals = (one for one in others if one.timesteps is call.timesteps and one.thread != threading.get_ident())
-            if any(generation.step < generation.steps - 1 for generation in rivals):
+            if any(not generation.finished and generation.step < generation.steps - 1 for generation in rivals):
                 raise UnknownCallError(
                     "another thread uses the scheduler of this generation, and the timestep does not show whose step "
                     "this is, so it is computed in full; accelerate the pipeline of each thread"
@@ -120,27 +118,26 @@ class Session:
 
     def _open(self, call: CallIdentity) -> Generation:
         is_running, thread = self.source.is_running, threading.get_ident()
-        strays = [stray for one in self.live if one.thread == thread for stray in one.strays]
+        strays = [stray for one in self.generations if one.thread == thread for stray in one.strays]
         # A loop that another one interrupted in its first step, where both looked like windows of one generation.
         goes_on = call.timesteps is not None and any(
             one.timesteps is call.timesteps and one.first < call.info.step for one in self.generations
         )
-        for session in self.peers:
-            for generation in session.live:
-                is_over = generation.thread == thread and generation.step == generation.steps - 1
-                was_left = call.scheduler is not None and generation.scheduler is call.scheduler
-                if is_running and generation.timesteps is call.timesteps:
-                    was_left = False  # the pipeline's loop is under way, and another one begins
-                if is_over or was_left or (session is self and len(self.live) >= MOST_GENERATIONS):
-                    session._finish(generation)
-        watch = self.watch or Stopwatch(call.latent.device, id(self), text=self.text_joules)
-        if not watch.has(FIRST):
-            watch.mark(FIRST, wait=False)
-        generation = Generation(call, self.config, watch, self.text_seconds, is_checked=not is_running, strays=strays)
+        for session, generation in [(peer, one) for peer in self.peers for one in peer.generations]:
+            is_over = generation.finished or (generation.thread == thread and generation.step == generation.steps - 1)
+            was_left = call.scheduler is not None and generation.scheduler is call.scheduler
+            if is_running and generation.timesteps is call.timesteps:
+                was_left = False  # the pipeline's loop is under way, and another one begins
+            if is_over or was_left or (session is self and len(self.generations) >= MOST_GENERATIONS):
+                session._archive(generation)
+        watch = Stopwatch(call.latent.device, id(self), text=self.text_joules)
+        watch.mark(FIRST, wait=False, read=self.watch is None)
+        generation = Generation(
+            call, self.config, watch, self.watch, self.text_seconds, is_checked=not is_running, strays=strays
+        )
         self.text_seconds = self.text_joules = 0.0
         self.generations.append(generation)
         self.current = generation
-        self._forget()
         compare = self.differences or (lambda *_: ([], []))
         notes, warned = compare(generation.steps, generation.sigmas, self.source, tuple(call.latent.shape[1:]))
         if self.goal is not None:  # a PSNR was verified under the conditions of the profile alone
@@ -153,18 +150,20 @@ class Session:
             self.warn_and_note(NEW_TRAJECTORY)
         return generation
 
+    def _archive(self, generation: Generation) -> None:
+        self._finish(generation)
+        self._reports.append(generation.report())
+        self.generations.remove(generation)
+        self.current = None if self.current is generation else self.current
+
     def _finish(self, generation: Generation) -> None:
+        if generation.finished:
+            return
         if text := shortfall(report := generation.report()):
             warnings.warn(f"galaxydit: {text}", FullComputeWarning, stacklevel=2)
         generation.release()
         if self.on_report is not None:
             self.on_report(report)
-
-    def _forget(self) -> None:
-        finished = [one for one in self.generations if one.finished and one is not self.current]
-        if self.keep_reports is not None:
-            for generation in finished[: max(0, len(finished) - self.keep_reports)]:
-                self.generations.remove(generation)
 
     def is_under_way(self, thread: int | None = None) -> bool:
         """Whether a generation, of one thread if given, has not ended, and the scheduler has begun no other."""
@@ -172,20 +171,16 @@ class Session:
         return any(one.is_under_way(self.source.pipe, self.source.scheduler) for one in own)
 
     @_one_at_a_time
-    def adopt(self, other: "Session") -> None:
-        """Take over the generations of another session, which has ended."""
-        if self.current is not None and self.current.finished:
-            self.current = None
-        self.generations += other.generations
-        self._forget()
+    def adopt(self, reports: list[Report]) -> None:
+        """Add the reports of another session, which has ended."""
+        for generation in [one for one in self.generations if one.finished]:
+            self._archive(generation)
+        self._reports.extend(reports)
 
     @_one_at_a_time
     def close(self) -> None:
-        for generation in sorted(self.live, key=lambda one: one is self.current):
-            self._finish(generation)
-        self.generations.sort(key=lambda one: one is self.current)
-        self.current = None
-        self._forget()
+        for generation in sorted(self.generations, key=lambda one: one is self.current):
+            self._archive(generation)
 
     def warn_and_note(self, text: str, category: type[Warning] = FullComputeWarning) -> None:
         """Add a note to the current report, and raise it as a Python warning once in a session."""
@@ -201,8 +196,7 @@ class Session:
 
     def _latest(self, default: Generation | None) -> Generation | None:
         own = [generation for generation in self.generations if generation.thread == threading.get_ident()]
-        live = (generation for generation in reversed(own) if not generation.finished)
-        return self.current if self.current in own else next(live, default)
+        return self.current if self.current in own else next(reversed(own), default)
 
     @_one_at_a_time
     def end(self) -> None:
@@ -212,7 +206,7 @@ class Session:
         if latest is None or latest.finished:
             return
         if latest.step == latest.steps - 1 or not self.source.may_be_running:
-            is_own = latest.watch.owner == id(self) and token_group(self.source.transformer) is None
+            is_own = latest.metered is latest.watch and token_group(self.source.transformer) is None
             if is_own and latest.watch.has(DECODED):
                 latest.watch.mark(END, wait=False)
                 latest.watch.share(None)
@@ -224,10 +218,10 @@ class Session:
         generation.calls += records
         generation.bytes_held = max(generation.bytes_held, generation.holds_now())
         is_last = records[-1].step == generation.steps - 1
-        if generation.watch.owner == id(self):
-            generation.watch.mark(LAST, wait=is_last, read=is_last)
-            if is_last:
-                generation.watch.share(token_group(self.source.transformer))
+        is_own = generation.metered is generation.watch
+        generation.watch.mark(LAST, wait=is_last, read=is_last and is_own)
+        if is_last and is_own:
+            generation.watch.share(token_group(self.source.transformer))
 
     @_one_at_a_time
     def leave_unknown(self, component: str, blocks: int, latent: torch.Tensor | None) -> None:

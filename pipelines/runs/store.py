@@ -99,7 +99,7 @@ class Store(Folder):
 
     def check_same(self, what: str, before: Any, now: Any) -> None:
         """Raise GalaxyDiTError with the differences of this store's data `before` from `now`."""
-        if lines := differences(before, now):
+        if lines := differences(before, json.loads(json.dumps(now))):
             cure = "Take a new --out, or undo the change" if self.unit_ids() else "It holds no results: delete it"
             raise GalaxyDiTError(f"{self.root} belongs to another {what}. Changed: {'; '.join(lines)}. {cure}")
 

@@ -4,7 +4,7 @@ const PLOT = { width: Math.max(320, Math.min(800, document.documentElement.clien
 // One metric over the denoise speedup: a point with intervals for each variant, and the Pareto front.
 function buildPlot() {
   const speed = data.figures.find((figure) => figure.key === "denoise_speedup");
-  const choices = data.figures.filter((figure) => !["x", "s"].includes(figure.unit) && pointsOf(figure).length);
+  const choices = data.figures.filter((figure) => !["x", "s", "J"].includes(figure.unit) && pointsOf(figure).length);
   byId("plot-section").hidden = !choices.length;
   if (!choices.length) return;
   const select = byId("plot-metric");

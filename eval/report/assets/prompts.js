@@ -1,6 +1,6 @@
 const shown = new Set(data.variants.map((variant) => variant.index));
-// Columns: a row's seconds stand below its videos, because the worst of them says little.
-const ranked = data.figures.filter((figure) => figure.unit !== "s");
+// Columns: a row's seconds and joules stand below its videos, because the worst of them says little.
+const ranked = data.figures.filter((figure) => !["s", "J"].includes(figure.unit));
 let current = null; // the row that the space key plays
 let sorted = []; // all rows
 let onPage = []; // the rows of this page, with their elements: a thousand rows at once would take seconds to lay out

@@ -1,4 +1,4 @@
-"""The optimizers of training: Muon (Keller Jordan, https://kellerjordan.github.io/posts/muon/) and AdamW."""
+"""The optimizers of training: Muon (https://kellerjordan.github.io/posts/muon/, in PyTorch from 2.9) and AdamW."""
 
 from collections.abc import Callable, Iterable
 
