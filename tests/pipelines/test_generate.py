@@ -1,4 +1,5 @@
 import functools
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -7,10 +8,13 @@ import pytest
 import torch
 from diffusers import AutoencoderKLWan, CogVideoXImageToVideoPipeline, FlowMatchEulerDiscreteScheduler, WanPipeline
 
+import galaxydit
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.compute_counter import measure_parts
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.runtime.hooks import timed_by
+from galaxydit.stopwatch import Stopwatch
 
 PROMPT = "a red ball moves left over a plain background"
 
@@ -193,3 +197,15 @@ def test_the_clock_waits_for_the_device_that_computes(
     monkeypatch.setattr("galaxydit.stopwatch.synchronize", waited.add)
     generate(tiny_wan_pipeline, PROMPT, tiny_settings, seed=7)
     assert waited == {tiny_wan_pipeline._execution_device}
+
+
+def test_each_loop_within_one_call_reports_its_own_seconds(tiny_wan_pipeline: WanPipeline):
+    watch = Stopwatch(torch.device("cpu"))
+    with galaxydit.accelerate(tiny_wan_pipeline, speedup=2) as acc, timed_by(tiny_wan_pipeline.transformer, watch):
+        start = time.perf_counter()
+        for _ in range(3):  # as sections of a long video
+            tiny_wan_pipeline(PROMPT, height=32, width=32, num_frames=5, num_inference_steps=10, output_type="latent")
+        elapsed = time.perf_counter() - start
+    seconds = [report.denoise_seconds for report in acc.reports]
+    assert len(seconds) == 3
+    assert 0 < sum(seconds) < elapsed

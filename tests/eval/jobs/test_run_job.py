@@ -21,12 +21,12 @@ from galaxydit.eval.jobs import maker
 from galaxydit.eval.jobs.job import Job
 from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.record import VideoRecord
-from galaxydit.eval.jobs.run_job import load_run, open_run, run_job
+from galaxydit.eval.jobs.run_job import KIND, load_run, open_run, run_job, withdraw
 from galaxydit.eval.metrics import PSNR
 from galaxydit.eval.report.read_run import read_run
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
-from galaxydit.pipelines.runs import Unit
+from galaxydit.pipelines.runs import Unit, new_record
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import hash_frames, load_video, to_uint8
 
@@ -151,6 +151,17 @@ def test_a_refused_variant_leaves_the_run_as_it_was(job_file: Path, tmp_path: Pa
     capsys.readouterr()
     assert make(plain) == 0
     assert "this run also has the variant fast of earlier commands" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_refused_extension_is_withdrawn_also_where_a_failed_unit_was_made_anew(invented_job: Job, tmp_path: Path):
+    store = open_run(tmp_path, invented_job)
+    before, (first, *_) = store.conditions(KIND), invented_job.units()
+    store.commit(new_record(first, None, "it failed"), {})
+    extended = replace(invented_job, prompts=(*invented_job.prompts, "another"))
+    open_run(tmp_path, extended)
+    store.discard(first.id, store.read(first.id))  # as a run does that makes failed units again
+    withdraw(store, before, extended)
+    assert store.conditions(KIND) == before
 
 
 def test_a_changed_image_of_a_prompt_is_refused_and_named(invented_job: Job, tmp_path: Path):

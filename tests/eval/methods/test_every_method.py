@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from diffusers import SeaCacheConfig, TaylorSeerCacheConfig
+from tiny_table import PIPELINES
 
 from galaxydit.eval.compare.tune import coarse
 from galaxydit.eval.methods.db_cache import FORECASTERS
@@ -238,3 +240,13 @@ def test_branches_alone_read_it_in_both(run_method, monkeypatch):
 @pytest.mark.parametrize(("speedup", "full_steps"), [(1.25, 8), (2.0, 5)])
 def test_the_default_computes_the_steps_that_its_speedup_allows(name, speedup, full_steps, run_method):
     assert run_method(name, {"speedup": speedup})[1] == pytest.approx(full_steps / STEPS)
+
+
+@pytest.mark.parametrize("name", ["FasterCache", "Pyramid Attention Broadcast"])
+def test_caches_that_need_a_timestep_run_where_the_scheduler_counts_no_steps(name: str) -> None:
+    pipe, run = PIPELINES["CogVideoX video"].build()
+    assert not hasattr(pipe.scheduler, "step_index")
+    plain = run()
+    with METHODS[name].attach(pipe, METHODS[name].settings(12)[-1], None):
+        run()
+    assert torch.equal(run(), plain)
