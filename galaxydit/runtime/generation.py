@@ -40,6 +40,7 @@ class Generation:
         is_checked: compare each latent with the last step's, so that the host waits for the device; else comparisons
             are read before the first reused step (`is_trusted`: none failed) and in the last step.
         sigmas: noise level of each step; None where unknown.
+        watch, metered: its clock; the stopwatch that reads the energy counter, its own or the caller's of the pipeline.
         text_seconds, bytes_held: text encoding before the first call; peak bytes kept between calls.
     """
 
@@ -70,6 +71,10 @@ class Generation:
         self.notes: list[str] = []
         self.goal: Goal | None = None
         self.bytes_held = 0
+
+    @property
+    def is_metered_here(self) -> bool:
+        return self.metered is self.watch
 
     @property
     def order(self) -> int:

@@ -206,8 +206,8 @@ class Session:
         if latest is None or latest.finished:
             return
         if latest.step == latest.steps - 1 or not self.source.may_be_running:
-            is_own = latest.metered is latest.watch and token_group(self.source.transformer) is None
-            if is_own and latest.watch.has(DECODED):
+            is_alone = token_group(self.source.transformer) is None
+            if latest.is_metered_here and is_alone and latest.watch.has(DECODED):
                 latest.watch.mark(END, wait=False)
                 latest.watch.share(None)
             self._finish(latest)
@@ -218,9 +218,9 @@ class Session:
         generation.calls += records
         generation.bytes_held = max(generation.bytes_held, generation.holds_now())
         is_last = records[-1].step == generation.steps - 1
-        is_own = generation.metered is generation.watch
-        generation.watch.mark(LAST, wait=is_last, read=is_last and is_own)
-        if is_last and is_own:
+        ends_metered = is_last and generation.is_metered_here
+        generation.watch.mark(LAST, wait=is_last, read=ends_metered)
+        if ends_metered:
             generation.watch.share(token_group(self.source.transformer))
 
     @_one_at_a_time

@@ -3,21 +3,12 @@
 import os
 import signal
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.runs import Maker, Output, Rank, Unit, hash_of
-
-
-def is_alive(process: psutil.Process) -> bool:
-    """Whether the process runs; a zombie, which only its parent can remove, does not."""
-    with suppress(psutil.Error):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 def noise_units(count: int, per_group: int = 1) -> list[Unit]:

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from galaxydit.pipelines.runs import Outcome, Store, run
+from galaxydit.pipelines.runs.guard import is_alive
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'galaxydit[ray]'")
 
@@ -57,7 +58,7 @@ class Driver:
     def end(self) -> tuple[int, str]:
         """Exit code and output, once the process has ended by itself and its cluster with it."""
         output, _ = self.process.communicate(timeout=90)
-        wait_for(lambda: not any(self.makers.is_alive(process) for process in self.cluster))
+        wait_for(lambda: not any(is_alive(process) for process in self.cluster))
         return self.process.returncode, output
 
 
