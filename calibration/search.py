@@ -110,8 +110,12 @@ def best_schedules(
     The first `warmup` steps, the model's `switch` and the last step are computed. Errors of different reuse intervals
     add incoherently, and each depends on three neighbouring full steps, so dynamic programming over pairs is exact.
     """
-    errors = interval_errors(model, propagation, order)
-    steps, switch = len(errors), model.switch
+    return cheapest_schedules(interval_errors(model, propagation, order), most, warmup=warmup, switch=model.switch)
+
+
+def cheapest_schedules(errors: Array, most: int, *, warmup: int = 1, switch: int = 0) -> dict[int, FullSteps]:
+    """`best_schedules` for given `errors`, one for each interval as `interval_errors` returns them, that add up."""
+    steps = len(errors)
     # best[at, gap, used]: least error of a schedule whose `used` full steps end with `at - gap` and `at`; before[...]
     # is the gap before `at - gap` in it.
     best = np.full((steps, LONGEST_GAP + 1, most + 1), np.inf)

@@ -2,23 +2,28 @@
 
 `uniform skip` spaces the full steps evenly; at order 0 a reused step repeats the output of the last full step, order 1
 extrapolates linearly. `searched schedule` is found on calibration prompts by dynamic programming
-(`calibration/search.py`), for order 1 and as if errors at all noise levels counted alike.
+(`calibration/search.py`), for order 1 and as if errors at all noise levels counted alike. `DPCache` is its planner, as
+arXiv 2602.22654 describes it, on the same recordings and reuse: its costs, of features, are taken of the output.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
 from diffusers import DiffusionPipeline
 
 from galaxydit import FixedSteps, GalaxyDiTConfig
 from galaxydit.calibration.generation_observer import record_sample
-from galaxydit.calibration.search import ScheduleError, best_schedules
+from galaxydit.calibration.recording import Array, Recording, as_differences, error_coefficients
+from galaxydit.calibration.search import LONGEST_GAP, FullSteps, ScheduleError, best_schedules, cheapest_schedules
 from galaxydit.errors import check_number
 from galaxydit.eval.methods.method import Context, Setting, method
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import accelerated
 from galaxydit.profiles.evidence import ErrorPropagation
 
+DPCACHE_WARMUP = 3  # first steps that its examples compute
 SPEEDUPS = (1.2, 1.35, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.6, 4.0, 4.5)
 
 
@@ -33,17 +38,45 @@ def even_schedule(steps: int, count: int) -> tuple[int, ...]:
     return tuple(round(index * (steps - 1) / (count - 1)) for index in range(count))
 
 
-def search(
-    pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
-) -> dict[str, tuple[int, ...]]:
-    """By number of full steps, as text, the best schedule as step indices.
+Plan = Callable[[Sequence[Recording], int], Mapping[int, FullSteps]]
+"""Function from recordings and a number of full steps to the schedules of up to this number."""
+
+
+def planned(
+    pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int, plan: Plan
+) -> dict[str, FullSteps]:
+    """By number of full steps, as text, the schedule that `plan` finds, as step indices.
 
     Where some gap must exceed `LONGEST_GAP`, the schedule is evenly spaced instead.
     """
     recordings = [record_sample(pipe, prompt, settings, seed + index)[0] for index, prompt in enumerate(prompts)]
     steps, counts = recordings[0].steps, full_step_counts(recordings[0].steps)
-    schedules = best_schedules(ScheduleError(recordings), max(counts), ErrorPropagation())
+    schedules = plan(recordings, max(counts))
     return {str(count): schedules[count] if count in schedules else even_schedule(steps, count) for count in counts}
+
+
+def search(recordings: Sequence[Recording], most: int) -> Mapping[int, FullSteps]:
+    return best_schedules(ScheduleError(recordings), most, ErrorPropagation())
+
+
+def search_path(recordings: Sequence[Recording], most: int) -> Mapping[int, FullSteps]:
+    """`search` by the costs of DPCache."""
+    return cheapest_schedules(path_costs(recordings), most, warmup=DPCACHE_WARMUP)
+
+
+def path_costs(recordings: Sequence[Recording]) -> Array:
+    """DPCache's cost of the steps between two full steps, indexed as `search.interval_errors`: the sum over these steps
+    of the rms error of the output that is predicted from the full step and the one before, mean of the recordings."""
+    sigmas, products = recordings[0].sigmas, np.array([recording.products for recording in recordings])
+    costs = np.zeros((len(sigmas), LONGEST_GAP + 1, LONGEST_GAP + 1))
+    for at in range(len(sigmas)):
+        for before in range(min(LONGEST_GAP, at) + 1):
+            older = at - before if before else None
+            for gap in range(2, min(LONGEST_GAP, len(sigmas) - 1 - at) + 1):
+                error = as_differences(error_coefficients(sigmas, at + gap - 1, at, older))
+                errors = np.sqrt(np.maximum(0.0, products @ error @ error))
+                costs[at, before, gap] = costs[at, before, gap - 1] + errors.mean()
+    return costs
 
 
 def _settings(steps: int) -> list[Setting]:
@@ -64,11 +97,11 @@ def attach_order_1(pipe: DiffusionPipeline, setting: Setting, calibration: Any) 
     return _following(pipe, even_schedule(setting["steps"], setting["full_steps"]), 1)
 
 
-@method(
-    "searched schedule",
-    "control",
-    lambda steps: [{"full_steps": count} for count in full_step_counts(steps)],
-    calibrate=search,
-)
+def _searched_settings(steps: int) -> list[Setting]:
+    return [{"full_steps": count} for count in full_step_counts(steps)]
+
+
+@method("searched schedule", "control", _searched_settings, calibrate=partial(planned, plan=search))
+@method("DPCache", "DPCache, arXiv 2602.22654", _searched_settings, calibrate=partial(planned, plan=search_path))
 def attach_searched(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
     return _following(pipe, calibration[str(setting["full_steps"])], 1)

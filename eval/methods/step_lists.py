@@ -2,7 +2,9 @@
 
 The control is lists of MagCache's code (arXiv 2506.09045) with published PSNRs, which compare with measured ones only
 at the same flow shift and guidance scale. LeMiCa (arXiv 2511.00090) planned its lists by the final video's error for
-50 steps of UniPC at flow shift 5 and guidance scale 5; with the plugin's reuse, the lists alone are compared.
+50 steps of UniPC at flow shift 5 and guidance scale 5; with the plugin's reuse, the lists alone are compared. BudCache
+(arXiv 2606.13496) anneals on the final latent's error, 300 videos for each list; its lists are those of arXiv
+2609.39343's repository for the same settings and 65 frames.
 """
 
 from collections.abc import Sequence
@@ -51,6 +53,12 @@ LEMICA: Sequence[Sequence[int]] = (
     (*range(6), 7, 10, 16, 23, 30, 37, 44, 49),
 )
 """From accurate to fast."""
+BUDCACHE: Sequence[Sequence[int]] = (
+    (*range(5), 6, 7, 9, 12, 17, 21, 24, 25, 30, 34, 37, 41, 43, 45, 47, 49),
+    (*range(5), 6, 7, 10, 13, 24, 36, 45, 49),
+    (*range(4), 5, 7, 20, 41, 49),
+)
+"""From accurate to fast."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +90,13 @@ def lemica_settings(steps: int) -> list[Setting]:
     return [{"full": scaled(listed, steps)} for listed in LEMICA]
 
 
+def budcache_settings(steps: int) -> list[Setting]:
+    return [{"full": scaled(listed, steps)} for listed in BUDCACHE]
+
+
 @method("step list", "control", settings, tuned=False)
 @method("LeMiCa published", "LeMiCa, arXiv 2511.00090", lemica_settings, tuned=False)
+@method("BudCache published", "BudCache, arXiv 2606.13496", budcache_settings, tuned=False)
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
     more = tuple(setting.get("conditional_only", ()))
     return attached(pipe, ListedSteps(tuple(setting["full"]), more), guidance_alignment=not more)

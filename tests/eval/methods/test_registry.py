@@ -4,7 +4,7 @@ from galaxydit.eval.methods.registry import declared, slug_of, source_of
 
 METHODS = {
     "all": """fewer steps, optimised noise levels, plain at scheduled levels, uniform skip order 0, uniform skip
-        order 1, searched schedule, FirstBlockCache, MagCache, TaylorSeer, SeaCache order 0,
+        order 1, searched schedule, DPCache, FirstBlockCache, MagCache, TaylorSeer, SeaCache order 0,
         SeaCache order 1, FasterCache, Pyramid Attention Broadcast, DBCache, DBCache + TaylorSeer, DBCache joint CFG,
         DBCache preset masks, DBCache planned masks, TeaCache, EasyCache, DiCache,
         RA-CFGCache, ERTACache (guessed), ProfilingDiT, galaxydit paper, galaxydit paper
@@ -13,7 +13,7 @@ METHODS = {
     "published": """repeated plain run, step list, MagCache published, TaylorSeer published, HiCache published, SeaCache
         published, FasterCache published, TeaCache published, EasyCache published, DiCache
         published, RA-CFGCache published, ERTACache (guessed) published, ProfilingDiT published,
-        LeMiCa published, LeMiCa with galaxydit's reuse""",
+        LeMiCa published, BudCache published, LeMiCa with galaxydit's reuse""",
     "ablations": """last full step repeated, without correction, residual reused, first fifth computed, expected error
         instead of a budget, exact predictions""",
 }
