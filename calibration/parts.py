@@ -172,7 +172,7 @@ class Parts:
     progress: Callable[[str, int, int], None]
 
     def samples(self, indices: Sequence[int], settings_for: Callable[[str], GenerationSettings]) -> list[Sample]:
-        """The samples of these indices; the first one also tells the rounding of the model's dtype."""
+        """The samples of these indices; sample 0 also tells the rounding of a 16-bit model."""
         units = []
         for index in indices:
             prompt, seed = self.prompts[index % len(self.prompts)], self.seed + index

@@ -81,7 +81,7 @@ class Planner:
         )
 
     def stands(self, samples: Sequence[Sample]) -> bool:
-        """Whether the schedules planned without the last sample are as good as the best on all samples."""
+        """Whether schedules planned without the last sample err at most `MOVED_DB` more than the best for all."""
         recordings = self.recordings(samples)
         planned = recordings[:-1], _propagation(samples[:-1])
         return self._excess(planned, (recordings, _propagation(samples))) <= MOVED_DB

@@ -165,24 +165,25 @@ def studies_section(results: Path, page: Path) -> str:
 
 
 def draws_section(results: Path, page: Path) -> str:
-    """Five default calibrations, after their first recordings and at their ends, and the shipped profile."""
+    """Five default calibrations, after their first recordings and at their ends: their mean, lowest and highest."""
     psnrs: dict[str, dict[str, float]] = read(results / "calibration-draws" / "psnr.json")["psnr"]
     pairs = {
-        "five calibrations - the profile before": ("draw", "shipped"),
+        "five calibrations - the shipped profile": ("draw", "anew"),
         "five calibrations - uncalibrated": ("draw", "general"),
         "after their first recording - uncalibrated": ("first", "general"),
-        "the shipped profile - the profile before": ("anew", "shipped"),
     }
     rows = []
     for name, (kind, other) in pairs.items():
-        cells = []
+        means, ends = [name], ["lowest and highest of the five"]
         for speedup in ("15", "20", "25", "30", "40"):
-            own = [found for key, found in psnrs.items() if re.fullmatch(rf"{kind}(-\d)?-{speedup}", key)]
-            base = psnrs.get(f"{other}-{speedup}", {})
+            own = [found for key, found in psnrs.items() if re.fullmatch(rf"{kind}-\d-{speedup}", key)]
+            base = psnrs[f"{other}-{speedup}"]
             captions = [caption for caption in base if own and all(caption in found for found in own)]
-            differences = [fmean(found[caption] for found in own) - base[caption] for caption in captions]
-            cells.append(f"{lead(differences)}, {len(captions)}" if captions else DASH)
-        rows.append([name, *cells])
+            ahead = [[found[caption] - base[caption] for caption in captions] for found in own]
+            each = sorted(map(fmean, ahead)) if captions else []
+            means.append(f"{lead(list(map(fmean, zip(*ahead, strict=True))))}, {len(captions)}" if captions else DASH)
+            ends.append(f"{each[0]:+.1f} and {each[-1]:+.1f}" if captions else DASH)
+        rows += [means, ends]
     return Table(("difference, dB, captions", "1.5x", "2x", "2.5x", "3x", "4x"), rows).markdown()
 
 

@@ -18,7 +18,10 @@ from galaxydit.runtime.recognition import transformers_of
 
 
 def add_lora(pipe: DiffusionPipeline, lora: str) -> None:
-    """Load a LoRA from a safetensors file, a folder or the hub. Raises GalaxyDiTError if it does not fit."""
+    """Load a LoRA from a safetensors file, a folder or the hub. Raises GalaxyDiTError if it does not fit, or
+    without the package peft."""
+    if find_spec("peft") is None:
+        raise refusal("lora", lora, "an installed peft, which loads it", "pip install peft")
     cure = "pass a LoRA in safetensors that was made for this model"
     if not hasattr(pipe, "load_lora_weights"):
         raise refusal("lora", lora, f"none, because {type(pipe).__name__} loads no LoRA", "leave it out")

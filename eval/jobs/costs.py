@@ -1,4 +1,4 @@
-"""The costs of a video: a new one is an entry of COSTS, and reports show it, exports hold it and gates limit it."""
+"""The costs of a video: an entry of COSTS for a field of `TrialResult` is reported, exported and gated."""
 
 from dataclasses import dataclass
 

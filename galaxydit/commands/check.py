@@ -29,9 +29,8 @@ def check(
     They are those of its job file, and those of --min and --max in their place. Exits with 1 if a gate fails, its
     seconds or joules were disturbed, or a video is missing. A gate is NAME=NUMBER. NAME is a metric such as psnr, or
     denoise_speedup, end_to_end_speedup, denoise_seconds, end_to_end_seconds, compute_fraction or
-    energy_per_video_joules; worst_NAME takes
-    the worst video, vbench_DIMENSION the points of a VBench dimension, lost_DIMENSION the points lost against the
-    baseline, where DIMENSION may also be total.
+    energy_per_video_joules; worst_NAME takes the worst video, vbench_DIMENSION the points of a VBench dimension,
+    lost_DIMENSION the points lost against the baseline, where DIMENSION may also be total.
     """
     from galaxydit.eval.jobs.gates import Gates, check_names
     from galaxydit.eval.jobs.record import BASELINE

@@ -117,9 +117,9 @@ class Trajectory:
         return len(self.seen) > 1 and self.seen[-1] != self.seen[-2]
 
     def continues(self, measured: Sequence[float], move: Move, noise: Noise) -> bool:
-        """Whether a latent with these distances (`measure`) comes next; if so, learn its speed. Under drawn noise it
-        must hold half of the last clean prediction, and is uncertain until two steps show this half; else `FURTHER` and
-        the constants beside it limit its distance."""
+        """Whether a latent with these distances (`measure`) comes next. Where noise may be drawn, it comes next if it
+        holds half of the last clean prediction or the noise hides this half, and is uncertain until two steps show it;
+        else `FURTHER` and the constants beside it limit its distance, and its speed is learned."""
         moved, size, share, norm = measured
         moved, size, distance = moved**0.5, size**0.5, math.dist(move.before, move.after)
         furthest = max(distance, self.stride)

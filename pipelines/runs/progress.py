@@ -115,8 +115,8 @@ class Stage(Progress):
 class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
     """Shows a run: in a terminal one view that is kept up to date, elsewhere a line for each finished unit.
 
-    For stages of a longer work, pass `progress_of(stage, self)` to `run`, or call it with the stage's finished and all
-    parts.
+    For stages of a longer work, pass `progress_of(stage, self)` to `run`, or call it with the stage's name, its
+    finished and all parts, of which no line is shown.
     """
 
     def __init__(self, console: Console | None = None) -> None:

@@ -17,7 +17,7 @@ from galaxydit.eval.compared import GENERAL, OURS, RESULTS, ROOT, comparisons, l
 from galaxydit.eval.latency.latency_table import latency_table
 from galaxydit.eval.results_page import PAGES, SECTION, rewritten
 
-STORED = [*sorted((RESULTS / "compare").rglob("results.json")), RESULTS / "calibrations" / "results.json"]
+STORED = sorted((RESULTS / "compare").rglob("results.json"))
 PACKAGES = ("calibration", "eval", "galaxydit", "pipelines")
 # A folder's table.md is what the command of its data writes.
 MARKDOWN = [

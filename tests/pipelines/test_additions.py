@@ -47,6 +47,12 @@ def test_a_lora_changes_the_video_by_its_file_and_by_its_folder(
     assert (videos[0] != videos[1]).any()
 
 
+def test_a_lora_without_peft_names_the_package(tiny_wan_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("galaxydit.pipelines.additions.find_spec", lambda name: None)
+    with pytest.raises(GalaxyDiTError, match="pip install peft"):
+        load_pipeline(tiny_wan_folder, device="cpu", lora="some/lora")
+
+
 @pytest.mark.parametrize("content", [b"damaged", None])
 def test_a_file_that_is_no_lora_of_the_model_is_refused(content: bytes | None, tiny_wan_folder: Path, tmp_path: Path):
     other = tmp_path / "other.safetensors"

@@ -29,7 +29,7 @@ def is_static(flows: Sequence[float], shorter_side: int, frames: int) -> bool:
 def keep_static(folder: Path, device: Any) -> Path:
     """Link the first five static videos of each prompt in `folder`/videos into the returned `folder`/static.
 
-    They are numbered anew from 0; kept.json maps the new names to the old ones.
+    First by file name, so `-10` before `-2`; numbered anew from 0; kept.json maps the new names to the old ones.
     """
     from easydict import EasyDict
     from vbench.dynamic_degree import DynamicDegree
