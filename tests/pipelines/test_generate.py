@@ -6,7 +6,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from diffusers import AutoencoderKLWan, CogVideoXImageToVideoPipeline, FlowMatchEulerDiscreteScheduler, WanPipeline
+from diffusers import (
+    AutoencoderKLWan,
+    CogVideoXDDIMScheduler,
+    CogVideoXImageToVideoPipeline,
+    FlowMatchEulerDiscreteScheduler,
+    SchedulerMixin,
+    WanPipeline,
+)
 
 import galaxydit
 from galaxydit.errors import GalaxyDiTError
@@ -94,7 +101,13 @@ def test_nothing_stays_on_the_pipeline(tiny_wan_pipeline: WanPipeline, tiny_sett
     assert tiny_wan_pipeline.scheduler is scheduler
 
 
-def test_flow_shift_bends_the_schedule(tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings):
+@pytest.mark.parametrize("scheduler", [None, FlowMatchEulerDiscreteScheduler(shift=8.0)])
+def test_flow_shift_bends_the_schedule(
+    scheduler: FlowMatchEulerDiscreteScheduler | None,
+    tiny_wan_pipeline: WanPipeline,
+    tiny_settings: GenerationSettings,
+):
+    tiny_wan_pipeline.scheduler = scheduler or tiny_wan_pipeline.scheduler
     as_stored, same, other = (
         generate(tiny_wan_pipeline, PROMPT, replace(tiny_settings, flow_shift=shift), seed=0).latents
         for shift in (None, 8.0, 2.0)
@@ -103,11 +116,18 @@ def test_flow_shift_bends_the_schedule(tiny_wan_pipeline: WanPipeline, tiny_sett
     assert not torch.allclose(as_stored, other)
 
 
-def test_flow_shift_on_a_scheduler_without_one_is_refused(
-    tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings
+@pytest.mark.parametrize(
+    ("scheduler", "why"),
+    [
+        (CogVideoXDDIMScheduler(), "CogVideoXDDIMScheduler has none"),
+        (FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True), "takes that of the video's size"),
+    ],
+)
+def test_flow_shift_on_a_scheduler_without_one_of_its_own_is_refused(
+    scheduler: SchedulerMixin, why: str, tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings
 ):
-    tiny_wan_pipeline.scheduler = FlowMatchEulerDiscreteScheduler()
-    with pytest.raises(ValueError, match=r"flow_shift=3.0 .* because FlowMatchEulerDiscreteScheduler has none"):
+    tiny_wan_pipeline.scheduler = scheduler
+    with pytest.raises(ValueError, match=rf"flow_shift=3.0 .* because .*{why}"):
         generate(tiny_wan_pipeline, PROMPT, replace(tiny_settings, flow_shift=3.0), seed=0)
 
 
