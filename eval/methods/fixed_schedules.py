@@ -55,13 +55,15 @@ def planned(
     return {str(count): schedules[count] if count in schedules else even_schedule(steps, count) for count in counts}
 
 
-def search(recordings: Sequence[Recording], most: int) -> Mapping[int, FullSteps]:
+def by_final_error(recordings: Sequence[Recording], most: int) -> Mapping[int, FullSteps]:
     return best_schedules(ScheduleError(recordings), most, ErrorPropagation())
 
 
-def search_path(recordings: Sequence[Recording], most: int) -> Mapping[int, FullSteps]:
-    """`search` by the costs of DPCache."""
+def by_path_costs(recordings: Sequence[Recording], most: int) -> Mapping[int, FullSteps]:
     return cheapest_schedules(path_costs(recordings), most, warmup=DPCACHE_WARMUP)
+
+
+search = partial(planned, plan=by_final_error)
 
 
 def path_costs(recordings: Sequence[Recording]) -> Array:
@@ -101,7 +103,7 @@ def _searched_settings(steps: int) -> list[Setting]:
     return [{"full_steps": count} for count in full_step_counts(steps)]
 
 
-@method("searched schedule", "control", _searched_settings, calibrate=partial(planned, plan=search))
-@method("DPCache", "DPCache, arXiv 2602.22654", _searched_settings, calibrate=partial(planned, plan=search_path))
+@method("searched schedule", "control", _searched_settings, calibrate=search)
+@method("DPCache", "DPCache, arXiv 2602.22654", _searched_settings, calibrate=partial(planned, plan=by_path_costs))
 def attach_searched(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
     return _following(pipe, calibration[str(setting["full_steps"])], 1)

@@ -9,12 +9,12 @@ import torch
 
 from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.eval.methods.fixed_schedules import (
+    by_final_error,
+    by_path_costs,
     even_schedule,
     full_step_counts,
     path_costs,
     planned,
-    search,
-    search_path,
 )
 from galaxydit.extrapolation import CachedStep, predict
 
@@ -24,7 +24,7 @@ def twelve_steps(tiny_settings):
     return replace(tiny_settings, steps=12)
 
 
-@pytest.mark.parametrize("plan", [search, search_path])
+@pytest.mark.parametrize("plan", [by_final_error, by_path_costs])
 def test_a_schedule_is_found_for_each_number_of_full_steps(plan, tiny_wan_pipeline, twelve_steps):
     found = planned(tiny_wan_pipeline, ["a red ball", "a"], twelve_steps, 0, plan)
     assert {int(count): len(schedule) for count, schedule in found.items()} == {n: n for n in full_step_counts(12)}
@@ -48,7 +48,7 @@ def test_dpcache_has_the_least_sum_of_costs_of_all_schedules(tiny_wan_pipeline, 
         return sum(costs[at, before, gap] for at, before, gap in zip(full, gaps, gaps[1:], strict=False))
 
     every = [(0, 1, 2, *some, 11) for some in combinations(range(3, 11), 2)]
-    assert cost(search_path(recordings, 6)[6]) == pytest.approx(min(map(cost, every)))
+    assert cost(by_path_costs(recordings, 6)[6]) == pytest.approx(min(map(cost, every)))
 
 
 def test_a_path_costs_the_errors_of_its_predictions(tiny_wan_pipeline, twelve_steps):
