@@ -169,14 +169,14 @@ class _DenoisingLoop:
 def _flow_shift(pipe: DiffusionPipeline, shift: float | None) -> Iterator[None]:
     """Context within which the pipeline's scheduler has this flow shift; None keeps the scheduler's own."""
     original, config = pipe.scheduler, getattr(pipe.scheduler, "config", {})
-    name = next((name for name in ("flow_shift", "shift") if name in config), None)
-    if shift is not None and (name is None or config.get("use_dynamic_shifting")):
-        why = "has none" if name is None else "takes that of the video's size (use_dynamic_shifting)"
+    names = [name for name in ("flow_shift", "shift") if name in config]
+    if shift is not None and (not names or config.get("use_dynamic_shifting")):
+        why = "takes that of the video's size (use_dynamic_shifting)" if names else "has none"
         expected = f"None, because {type(original).__name__} {why}"
         raise refusal("flow_shift", shift, expected, "leave it out, or set another scheduler")
     try:
-        if shift is not None and config[name] != shift:
-            pipe.scheduler = type(original).from_config(config, **{name: shift})
+        if shift is not None and config[names[0]] != shift:
+            pipe.scheduler = type(original).from_config(config, **{names[0]: shift})
         yield
     finally:
         pipe.scheduler = original
