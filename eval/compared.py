@@ -19,7 +19,6 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "eval" / "results"
 OURS, GENERAL = "galaxydit schedule", "galaxydit without a profile"
 PEER, GUESSED = "peer", "guessed"
-GUESSES = {"ERTACache": "formulas guessed from its abstract"}
 NAMES = {OURS: "galaxydit calibrated", GENERAL: "galaxydit uncalibrated"}
 SHORT = 2.0  # the speedup by which a table is sorted
 Key = tuple[str, float]
@@ -197,11 +196,11 @@ def comparisons(results: Path) -> list[Compared]:
 def kind_of(method: str) -> str:
     """Whose method it is: OWN, CONTROL, ABLATION, PEER or, if its formulas are not published, GUESSED."""
     source = source_of(method)
-    return source if source in (OWN, CONTROL, ABLATION) else GUESSED if method in GUESSES else PEER
+    return source if source in (OWN, CONTROL, ABLATION) else GUESSED if "(guessed)" in method else PEER
 
 
 def label(method: str) -> str:
-    return f"{method}, {GUESSES[method]}" if method in GUESSES else NAMES.get(method, method)
+    return NAMES.get(method, method)
 
 
 def by_caption(psnrs: Mapping[tuple[str, str], float]) -> list[float]:
