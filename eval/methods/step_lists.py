@@ -15,7 +15,7 @@ from diffusers import DiffusionPipeline
 
 from galaxydit import FixedSteps, GalaxyDiTConfig
 from galaxydit.eval.methods.accumulation import attached
-from galaxydit.eval.methods.method import Context, Setting, method
+from galaxydit.eval.methods.method import Context, Setting, Settings, method
 from galaxydit.pipelines.trial import accelerated
 from galaxydit.policies.policy import Decision, Observation, Reason
 from galaxydit.runtime.guidance import CONDITIONAL
@@ -86,22 +86,18 @@ def settings(steps: int) -> list[Setting]:
     ]
 
 
-def lemica_settings(steps: int) -> list[Setting]:
-    return [{"full": scaled(listed, steps)} for listed in LEMICA]
-
-
-def budcache_settings(steps: int) -> list[Setting]:
-    return [{"full": scaled(listed, steps)} for listed in BUDCACHE]
+def settings_of(lists: Sequence[Sequence[int]]) -> Settings:
+    return lambda steps: [{"full": scaled(listed, steps)} for listed in lists]
 
 
 @method("step list", "control", settings, tuned=False)
-@method("LeMiCa published", "LeMiCa, arXiv 2511.00090", lemica_settings, tuned=False)
-@method("BudCache published", "BudCache, arXiv 2606.13496", budcache_settings, tuned=False)
+@method("LeMiCa published", "LeMiCa, arXiv 2511.00090", settings_of(LEMICA), tuned=False)
+@method("BudCache published", "BudCache, arXiv 2606.13496", settings_of(BUDCACHE), tuned=False)
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
     more = tuple(setting.get("conditional_only", ()))
     return attached(pipe, ListedSteps(tuple(setting["full"]), more), guidance_alignment=not more)
 
 
-@method("LeMiCa with galaxydit's reuse", "LeMiCa, arXiv 2511.00090", lemica_settings, tuned=False)
+@method("LeMiCa with galaxydit's reuse", "LeMiCa, arXiv 2511.00090", settings_of(LEMICA), tuned=False)
 def attach_reuse(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
     return accelerated(pipe, config=GalaxyDiTConfig(FixedSteps(tuple(setting["full"]))))
