@@ -128,7 +128,8 @@ class Session:
             was_left = call.scheduler is not None and generation.scheduler is call.scheduler
             if is_running and generation.timesteps is call.timesteps:
                 was_left = False  # the pipeline's loop is under way, and another one begins
-            if is_over or was_left or (session is self and len(self.generations) >= MOST_GENERATIONS):
+            live = sum(not one.finished for one in self.generations)
+            if is_over or was_left or (session is self and live >= MOST_GENERATIONS):
                 session._archive(generation)
         watch = Stopwatch(call.latent.device, id(self), text=self.text_joules)
         watch.mark(FIRST, wait=False, read=self.watch is None)

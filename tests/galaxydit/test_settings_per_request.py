@@ -4,6 +4,7 @@ import asyncio
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -182,6 +183,36 @@ def test_two_threads_may_denoise_at_once_with_different_settings(tiny_wan: Any) 
         with ThreadPoolExecutor(2) as pool:
             both = {word: pool.submit(request, word, barrier) for word in alone}
             assert all(torch.equal(both[word].result(), alone[word]) for word in alone)
+
+
+def test_a_finished_generation_does_not_end_one_of_another_thread(tiny_wan: Any) -> None:
+    transformer = tiny_wan.pipe.transformer
+    text = torch.randn(1, 8, transformer.config.text_dim)
+
+    @torch.no_grad()
+    def denoise(moving: Tensor, steps: range) -> Tensor:
+        for step in steps:
+            with transformer.cache_context("cond", step_index=step, num_inference_steps=12, sigma=1 - step / 12):
+                output = transformer(moving, torch.tensor([1000 - 80.0 * step]), text, return_dict=False)[0]
+            moving = moving - output / 12
+        return moving
+
+    latents = [torch.randn(1, transformer.config.in_channels, 2, 4, 4) for _ in range(4)]
+    with galaxydit.accelerate(transformer, config=GalaxyDiTConfig(FixedSteps((0, 1, 5)))):
+        alone = []
+        for latent in latents:
+            alone.append(denoise(latent, range(12)))
+            transformer._reset_stateful_cache()
+        with ExitStack() as stack:
+            *others, last = (stack.enter_context(ThreadPoolExecutor(1)) for _ in range(4))
+            halves = [
+                one.submit(denoise, latent, range(6)).result() for one, latent in zip(others, latents, strict=False)
+            ]
+            for steps in (range(12), range(1)):
+                last.submit(denoise, latents[-1], steps).result()
+                last.submit(transformer._reset_stateful_cache).result()
+            rest = [one.submit(denoise, half, range(6, 12)).result() for one, half in zip(others, halves, strict=True)]
+    assert all(map(torch.equal, rest, alone[:-1]))
 
 
 def test_every_report_is_handed_on_once_when_its_generation_ends(tiny_wan: Any) -> None:
