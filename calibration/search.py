@@ -1,6 +1,6 @@
 """The error of schedules (rising indices of full steps) on recordings, and an exact search for the best ones."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import cache
 from typing import Literal
@@ -145,20 +145,26 @@ def interval_errors(model: ScheduleError, propagation: ErrorPropagation, order: 
     It is `(step, gap before, gap)`, where the full step before lies `gap before` steps earlier (0: none), and 0 where
     no step is reused or a full step would lie outside the generation.
     """
-    steps = len(model.sigmas)
+    steps, places = len(model.sigmas), list(intervals(len(model.sigmas)))
     errors = np.zeros((steps, LONGEST_GAP + 1, LONGEST_GAP + 1))
-    places, rows = [], []
-    for at in range(steps):
-        sensitivity = propagation.sensitivity(model.sigmas[at])
-        for before in range(min(LONGEST_GAP, at) + 1):
-            for gap in range(2, min(LONGEST_GAP, steps - 1 - at) + 1):
-                places.append((at, before, gap))
-                rows.append(sensitivity * model.interval_error(at - before if before else None, at, at + gap, order))
+    sensitivities = [propagation.sensitivity(sigma) for sigma in model.sigmas]
+    rows = [
+        sensitivities[at] * model.interval_error(at - before if before else None, at, at + gap, order)
+        for at, before, gap in places
+    ]
     if rows:
         stacked = np.array(rows)
         squares = np.einsum("ij,ij->i", stacked @ model.mean_products, stacked)
         errors[tuple(np.array(places).T)] = np.maximum(0.0, squares)
     return errors
+
+
+def intervals(steps: int) -> Iterator[tuple[int, int, int]]:
+    """The indices of `interval_errors` at which a step is reused, with rising gaps."""
+    for at in range(steps):
+        for before in range(min(LONGEST_GAP, at) + 1):
+            for gap in range(2, min(LONGEST_GAP, steps - 1 - at) + 1):
+                yield at, before, gap
 
 
 def balanced(model: ScheduleError, propagation: ErrorPropagation, counts: Sequence[int], order: Order) -> ScheduleError:

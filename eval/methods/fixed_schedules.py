@@ -16,7 +16,14 @@ from diffusers import DiffusionPipeline
 from galaxydit import FixedSteps, GalaxyDiTConfig
 from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.recording import Array, Recording, as_differences, error_coefficients
-from galaxydit.calibration.search import LONGEST_GAP, FullSteps, ScheduleError, best_schedules, cheapest_schedules
+from galaxydit.calibration.search import (
+    LONGEST_GAP,
+    FullSteps,
+    ScheduleError,
+    best_schedules,
+    cheapest_schedules,
+    intervals,
+)
 from galaxydit.errors import check_number
 from galaxydit.eval.methods.method import Context, Setting, method
 from galaxydit.pipelines.settings import GenerationSettings
@@ -71,13 +78,10 @@ def path_costs(recordings: Sequence[Recording]) -> Array:
     of the rms error of the output that is predicted from the full step and the one before, mean of the recordings."""
     sigmas, products = recordings[0].sigmas, np.array([recording.products for recording in recordings])
     costs = np.zeros((len(sigmas), LONGEST_GAP + 1, LONGEST_GAP + 1))
-    for at in range(len(sigmas)):
-        for before in range(min(LONGEST_GAP, at) + 1):
-            older = at - before if before else None
-            for gap in range(2, min(LONGEST_GAP, len(sigmas) - 1 - at) + 1):
-                error = as_differences(error_coefficients(sigmas, at + gap - 1, at, older))
-                errors = np.sqrt(np.maximum(0.0, products @ error @ error))
-                costs[at, before, gap] = costs[at, before, gap - 1] + errors.mean()
+    for at, before, gap in intervals(len(sigmas)):
+        error = as_differences(error_coefficients(sigmas, at + gap - 1, at, at - before if before else None))
+        errors = np.sqrt(np.maximum(0.0, products @ error @ error))
+        costs[at, before, gap] = costs[at, before, gap - 1] + errors.mean()
     return costs
 
 
