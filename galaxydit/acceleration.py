@@ -19,6 +19,7 @@ from galaxydit.request import AUTO, Request
 from galaxydit.runtime.attachment import Attachment, Attachments
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.hooks import RootHook, missed, replaced
+from galaxydit.runtime.listener import Listener
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.recognition import family_of, transformers_of, unwrap_compiled
 from galaxydit.runtime.registration import HookSet, hook_of
@@ -70,7 +71,7 @@ def accelerate(
         config: all settings, instead of the arguments from `speedup` to `warmup`.
         scheduler: for a bare transformer, the scheduler that drives it; without, see `apply_galaxydit`.
         keep_reports: how many reports `Acceleration.reports` keeps; None keeps all.
-        on_report: called with the report of each generation when it ends, for example to log it.
+        on_report: called with the report of each generation when it ends, for example to log it. An error is warned of.
 
     Returns an `Acceleration`, active at once; use it as a context manager or call `remove()`. Raises GalaxyDiTError for
     settings that are not allowed, contradict each other or cannot be served, a transformer that is unsupported,
@@ -134,7 +135,7 @@ class Acceleration:
             refuse_accelerated(name, transformer)
         self._pipe, self._transformers, self._observer, self._engine = pipe, transformers, observer, engine
         self._source = Source(pipe, next(iter(transformers.values())), scheduler)
-        self._of_sessions = self._source, keep_reports, on_report, list[Session]()
+        self._of_sessions = self._source, keep_reports, Listener(on_report), list[Session]()
         self._settings = self._workable(settings if isinstance(settings, Settings) else Settings(settings))
         self._attachments = Attachments(self._attachment(self._settings))
         meter_of(self._source.device)  # opened now, because that takes seconds, which would count in a generation
@@ -143,7 +144,7 @@ class Acceleration:
         self._entered = 0  # how many `with` blocks are open
         try:
             for name, transformer in transformers.items():
-                choose = partial(lambda name: self._attachments.serving().engines[name], name)
+                choose = partial(self._attachments.serving, name)
                 self._hooks.add(transformer, RootHook(choose, self._hooks, self._detach), is_root=True)
             self._attachments.base.place()
             self._hooks.refresh()

@@ -1,7 +1,7 @@
 """What a request leads to: the configuration of the plugin, and what reports say about it."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,8 @@ from galaxydit.profiles.fingerprint import profile_mismatch
 from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile, fastest_verified
 from galaxydit.proxies import PROXIES
-from galaxydit.report import Report
 from galaxydit.request import LOSSLESS, Request
+from galaxydit.runtime.listener import Listener
 from galaxydit.runtime.recognition import transformers_of
 from galaxydit.runtime.session import Session
 from galaxydit.runtime.source import Source
@@ -45,7 +45,7 @@ class Settings:
         self,
         source: Source,
         keep_reports: int | None,
-        on_report: Callable[[Report], None] | None,
+        listener: Listener,
         peers: list[Session],
     ) -> Session:
         policy = self.config.policy
@@ -53,7 +53,7 @@ class Settings:
         in_full = isinstance(schedule, Schedule) and schedule.fewest_steps > 0
         compared = None if self.profile is None else partial(notes_and_warnings, self.profile, in_full)
         texts = self.notes, compared, keep_reports, self.warnings, self.goal
-        return Session(self.config, source, *texts, on_report, peers)
+        return Session(self.config, source, *texts, listener, peers)
 
 
 def settings_for(pipe: Any, request: Request, config: GalaxyDiTConfig | None) -> Settings:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -72,21 +72,26 @@ class Attachments:
         """The attachment for a generation that begins in this context."""
         return next((one for one in reversed(_REQUESTS.get()) if one in self._others), self.base)
 
-    def current(self) -> Attachment:
-        """The attachment for the next call of this thread: a generation keeps the settings that it began with."""
+    def current(self, continues: Callable[[Attachment], bool] = lambda _: True) -> Attachment:
+        """The attachment for the next call of this thread: a generation keeps the settings that it began with.
+        `continues` says whether the call may belong to a generation of an attachment."""
         wanted, thread = self.wanted(), threading.get_ident()
-        others = (one for one in (self.base, *self._others) if one is not wanted)
-        return next((one for one in others if one.session.is_under_way(thread)), wanted)
+        here = (one for one in self._others if one.is_former or one in _REQUESTS.get())  # not of other asyncio tasks
+        others = [one for one in (self.base, *here) if one is not wanted and one.session.is_under_way(thread)]
+        if not others or (wanted.session.is_under_way(thread) and continues(wanted)):
+            return wanted
+        return next(filter(continues, others), wanted)
 
-    def serving(self) -> Attachment:
-        """`current`, with its hooks in place; when a generation begins, those of former settings are removed."""
+    def serving(self, component: str, continues: Callable[[Engine], bool] = lambda _: True) -> Engine:
+        """The engine of `current`, with its hooks in place; when a generation begins, former settings are removed."""
         with self._lock:
-            current = self.current()
+            current = self.current(lambda one: continues(one.engines[component]))
             for other in list(self._others):
                 if other.is_former and other is not current and not other.session.is_under_way():
                     self._close(other)
             current.place()
-            return current
+        self.base.session.listener.tell()
+        return current.engines[component]
 
     def replace(self, base: Attachment) -> None:
         """Take another base; the former one stays for its generation that is under way."""
@@ -101,6 +106,7 @@ class Attachments:
             else:
                 former.remove()
                 base.session.adopt(former.reports)
+        base.session.listener.tell()
 
     @contextmanager
     def opened(self, begin: Callable[[], Attachment]) -> Iterator[Attachment]:
@@ -114,15 +120,19 @@ class Attachments:
         try:
             yield request
         finally:
-            _REQUESTS.reset(token)
+            with suppress(ValueError):  # a generator may be closed in another context
+                _REQUESTS.reset(token)
             with self._lock:
                 if request in self._others:
                     self._close(request)
+            self.base.session.listener.tell()
 
     def _close(self, attachment: Attachment) -> None:
-        attachment.remove()
-        self._others.remove(attachment)
-        self.base.session.adopt(attachment.reports)
+        try:
+            attachment.remove()
+        finally:
+            self._others.remove(attachment)
+            self.base.session.adopt(attachment.reports)
 
     @property
     def reports(self) -> list[Report]:
@@ -134,3 +144,4 @@ class Attachments:
             for other in list(self._others):
                 self._close(other)
             self.base.remove()
+        self.base.session.listener.tell()

@@ -14,7 +14,7 @@ from galaxydit.families import Family
 from galaxydit.policies.policy import Decision
 from galaxydit.proxies import Place
 from galaxydit.runtime.call import Call, LeaveForward
-from galaxydit.runtime.full_compute import check_continuity_afterwards, why_computed
+from galaxydit.runtime.full_compute import why_computed
 from galaxydit.runtime.guidance import says_guided
 from galaxydit.runtime.identity import CallIdentity, KnownValue, UnknownCallError, identify
 from galaxydit.runtime.observer import Observer
@@ -46,13 +46,14 @@ class Engine:
         """End the current generation; the transformer's hook calls this when the pipeline has finished."""
         self.session.end()
         self.observer.on_end()
+        self.session.listener.tell()
 
     @around_the_model
     def run_transformer(
         self, context: CacheContext | None, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """The output, computed or predicted, in the type that the transformer returns for the call's `return_dict`."""
-        inputs = dict(zip(self._inputs, args, strict=False)) | kwargs
+        inputs = self._named(args, kwargs)
         call = self._locate(context, inputs)
         if shares_weights(self.transformer):
             self._agree(call)
@@ -73,6 +74,16 @@ class Engine:
         self._record(call)
         return output
 
+    def continues(self, context: CacheContext | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a call may belong to a generation of the session; True if it is unknown."""
+        try:
+            return self.session.continues(self._identify(context, self._named(args, kwargs)))
+        except UnknownCallError:
+            return True
+
+    def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        return dict(zip(self._inputs, args, strict=False)) | kwargs
+
     def _identify(self, context: CacheContext | None, inputs: dict[str, Any]) -> CallIdentity:
         return identify(self.component, self.transformer, self.family, self.session.source, context, inputs)
 
@@ -86,6 +97,7 @@ class Engine:
             self.session.warn_and_note(str(error))
             self.session.leave_unknown(self.component, self.stack.blocks, error.latent)
             return None
+        self.session.listener.tell()
         branch = trajectory.branch_of(identity)
         state = trajectory.enter(identity, branch)
         if branch in state.conditions and (changed := identity.changed(state.conditions[branch])):
@@ -96,7 +108,8 @@ class Engine:
         call = Call(
             generation, trajectory, self.component, state, branch, scope, identity.info, inputs["hidden_states"]
         )
-        call.is_guided = says_guided(self.session.source.pipe)
+        source = self.session.source
+        call.is_guided = says_guided(source.pipe) if source.may_be_running else None  # else it is of the last video
         if reason := why_computed(call, self.session):
             call.is_bypassed, call.decisions, call.has_history = True, (Decision(False, reason),), (False,)
             return call
@@ -161,6 +174,6 @@ class Engine:
             if is_reused:
                 call.state.missed.setdefault((call.branch, sample), []).append(call.info.step)
         if call.info.is_last:
-            check_continuity_afterwards(self.session, call)
+            self.session.check_afterwards(call.generation)
             call.state.release(call.branch, call.scope)
         self.session.leave(call.generation, call.records(self.stack.blocks))

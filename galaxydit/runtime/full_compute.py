@@ -63,8 +63,3 @@ def confirm_continuity(session: Session, call: Call) -> None:
         call.state.forget(call.info.step)
         call.has_history = tuple(False for _ in call.has_history)
         session.warn_and_note(NEW_TRAJECTORY)
-
-
-def check_continuity_afterwards(session: Session, call: Call) -> None:
-    if not call.generation.is_continuous(call.trajectory, call.generation.first + 2):
-        session.warn_and_note(NEW_TRAJECTORY + "; this was found after the generation")

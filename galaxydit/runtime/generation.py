@@ -127,8 +127,6 @@ class Generation:
         if not near:
             return None
         is_unchecked = not self.is_checked and len(self.trajectories) == 1
-        if is_unchecked and self.noise is Noise.POSSIBLE:
-            return near[0]
         if not is_unchecked and self.noise is not Noise.DRAWN:  # drawn noise hides what is near
             near += [stray for stray in self.strays if stray.is_like(call)]
         measured = torch.stack([trajectory.measure(call, group) for trajectory in near])

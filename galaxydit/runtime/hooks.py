@@ -29,7 +29,7 @@ class RootHook(PluginHook):
 
     _is_stateful = True
 
-    def __init__(self, choose: Callable[[], Engine], hooks: HookSet, detach: Callable[[], None]) -> None:
+    def __init__(self, choose: Callable[..., Engine], hooks: HookSet, detach: Callable[[], None]) -> None:
         super().__init__()
         self.choose, self.hooks, self.detach = choose, hooks, detach
         self.contexts = ThreadContexts(BaseState)
@@ -45,16 +45,16 @@ class RootHook(PluginHook):
 
     @around_the_model
     def _run(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        engine = self._chosen_engine(module)
+        engine = self._chosen_engine(module, args, kwargs)
         self.around = vars(module).get("forward")
         self.hooks.timesteps = getattr(engine.session.source.scheduler, "timesteps", None)
         return engine.run_transformer(self._context(), self.fn_ref.original_forward, args, kwargs)
 
     @beside_the_model
-    def _chosen_engine(self, module: nn.Module) -> Engine:
+    def _chosen_engine(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Engine:
         """The engine of the call. Raises GalaxyDiTError if another cache is on the transformer, or if hooked blocks
         were replaced."""
-        engine = self.choose()
+        engine = self.choose(lambda engine: engine.continues(self._context(), args, kwargs))
         component, blocks = engine.component, self._blocks_of(engine)
         refuse_other_caches(component, module, is_accelerated=True)
         hooked = blocks[: len(engine.stack.hooked_blocks)]

@@ -33,7 +33,8 @@ class Samples:
     def _joins_branches(self) -> bool:
         """Whether a batch may hold several branches. Without guidance, equal latents are those of prompts with the same
         seed."""
-        return self._family.branches == CONCATENATED and may_be_guided(self._session.source.pipe)
+        source = self._session.source
+        return self._family.branches == CONCATENATED and (not source.may_be_running or may_be_guided(source.pipe))
 
     def divide(self, call: Call, inputs: Mapping[str, Any]) -> None:
         """Set `samples` and `is_divisible` of a call. Decisions made for another number of samples become one: to

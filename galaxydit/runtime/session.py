@@ -19,6 +19,7 @@ from galaxydit.policies.policy import Reason
 from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.generation import NEW_TRAJECTORY, Generation
 from galaxydit.runtime.identity import CallIdentity, KnownValue, UnknownCallError
+from galaxydit.runtime.listener import Listener
 from galaxydit.runtime.source import Differences, Source
 from galaxydit.runtime.trajectory import Trajectory
 from galaxydit.stopwatch import DECODED, END, FIRST, LAST, Stopwatch
@@ -44,8 +45,7 @@ class Session:
         notes, warnings: sentences for every report; `warnings` are also raised as Python warnings.
         differences, goal: None without a profile; None if the user passed a `GalaxyDiTConfig`.
         keep_reports, current: None keeps all; generation of the latest call, None before the first and after `close`.
-        on_report: receives the report of each generation when it ends.
-        peers: the sessions of all settings on the same transformers, this one included.
+        listener, peers: of reports; the sessions on the same transformers, under one lock, as one may end another's.
         text_seconds, text_joules: text encoding since the last generation began, counted for the next one.
         watch: of the caller of the pipeline (`generate`), which reads the energy counter in its place; or None.
     """
@@ -57,19 +57,20 @@ class Session:
     keep_reports: int | None = DEFAULT_REPORTS
     warnings: tuple[str, ...] = ()
     goal: Goal | None = None
-    on_report: Callable[[Report], None] | None = None
+    listener: Listener = field(default_factory=Listener)
     peers: list["Session"] = field(default_factory=list)
     generations: list[Generation] = field(default_factory=list, init=False)
     current: Generation | None = field(default=None, init=False)
     text_seconds: float = field(default=0.0, init=False)
     text_joules: float = field(default=0.0, init=False)
     watch: Stopwatch | None = field(default=None, init=False)
-    _lock: Any = field(default_factory=threading.RLock, init=False)
+    _lock: Any = field(init=False)
     _warned: set[str] = field(default_factory=set, init=False)
     _calls: Iterator[int] = field(default_factory=count, init=False)
 
     def __post_init__(self) -> None:
         self._reports: deque[Report] = deque(maxlen=self.keep_reports)
+        self._lock = self.peers[0]._lock if self.peers else threading.RLock()
         self.peers.append(self)
 
     @property
@@ -160,11 +161,19 @@ class Session:
     def _finish(self, generation: Generation) -> None:
         if generation.finished:
             return
+        self.check_afterwards(generation)
         if text := shortfall(report := generation.report()):
             warnings.warn(f"galaxydit: {text}", FullComputeWarning, stacklevel=2)
         generation.release()
-        if self.on_report is not None:
-            self.on_report(report)
+        self.listener.add(report)
+
+    def check_afterwards(self, generation: Generation) -> None:
+        if not all([generation.is_continuous(one, generation.first + 2) for one in generation.trajectories]):
+            self.warn_and_note(f"{NEW_TRAJECTORY}; this was found after the generation", of=generation)
+
+    def continues(self, call: CallIdentity) -> bool:
+        """Whether a call may belong to a generation, by all but its latent."""
+        return any(one.fits(call) and 0 <= call.info.step - one.step <= 1 for one in tuple(self.generations))
 
     def is_under_way(self, thread: int | None = None) -> bool:
         """Whether a generation, of one thread if given, has not ended, and the scheduler has begun no other."""
@@ -183,17 +192,18 @@ class Session:
         for generation in sorted(self.generations, key=lambda one: one is self.current):
             self._archive(generation)
 
-    def warn_and_note(self, text: str, category: type[Warning] = FullComputeWarning) -> None:
-        """Add a note to the current report, and raise it as a Python warning once in a session."""
-        self.note(text)
-        expected = category is FullComputeWarning and not self.config.history_length  # nothing was to be reused
+    def warn_and_note(self, text: str, kind: type[Warning] = FullComputeWarning, of: Generation | None = None) -> None:
+        """Add a note to a report, by default the current one, and raise it as a Python warning once in a session."""
+        self.note(text, of)
+        expected = kind is FullComputeWarning and not self.config.history_length  # nothing was to be reused
         if text not in self._warned and not expected:
             self._warned.add(text)
-            warnings.warn(f"galaxydit: {text}", category, stacklevel=2)
+            warnings.warn(f"galaxydit: {text}", kind, stacklevel=2)
 
-    def note(self, text: str) -> None:
-        if self.current is not None and not self.current.finished and text not in self.current.notes:
-            self.current.notes.append(text)
+    def note(self, text: str, of: Generation | None = None) -> None:
+        noted = of or self.current
+        if noted is not None and not noted.finished and text not in noted.notes:
+            noted.notes.append(text)
 
     def _latest(self, default: Generation | None) -> Generation | None:
         own = [generation for generation in self.generations if generation.thread == threading.get_ident()]
@@ -207,8 +217,7 @@ class Session:
         if latest is None or latest.finished:
             return
         if latest.step == latest.steps - 1 or not self.source.may_be_running:
-            is_alone = token_group(self.source.transformer) is None
-            if latest.is_metered_here and is_alone and latest.watch.has(DECODED):
+            if latest.is_metered_here and latest.watch.has(DECODED) and token_group(self.source.transformer) is None:
                 latest.watch.mark(END, wait=False)
                 latest.watch.share(None)
             self._finish(latest)

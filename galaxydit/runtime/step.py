@@ -181,10 +181,11 @@ def _may_be(timesteps: Tensor, step: int, stated: Tensor | float | None) -> bool
 
 
 def values_of(tensor: Tensor) -> list[float]:
-    """The values of a tensor, which are read only once, because reading from a GPU waits for its queue."""
-    if tensor not in _READ:
-        _READ[tensor] = tensor.tolist()
-    return _READ[tensor]
+    """The values of a tensor, read only once if it does not change, because reading from a GPU waits for its queue."""
+    version = None if tensor.is_inference() else tensor._version
+    if _READ.get(tensor, (-1,))[0] != version:
+        _READ[tensor] = version, tensor.tolist()
+    return _READ[tensor][1]
 
 
 def _scheduler_step(

@@ -1,14 +1,19 @@
 """`Acceleration.set` and `using`: each generation equals one of a fresh acceleration with its settings, bit for bit."""
 
 import asyncio
+import contextvars
 import threading
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from diffusers import FlowMatchEulerDiscreteScheduler, WanPipeline
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -244,3 +249,138 @@ def test_hooks_around_a_compiled_block_are_taken_out_in_any_order(tiny_wan: Any,
                 acceleration.set(quality="lossless")
         tiny_wan.run(num_inference_steps=9)
     assert block._compiled_call_impl is compiled
+
+
+def test_on_report_may_fail_or_change_the_settings(tiny_wan: Any) -> None:
+    seen: list[Report] = []
+
+    def on_report(report: Report) -> None:
+        seen.append(report)
+        acceleration.set(speedup=2.0)
+        raise ConnectionError("away")
+
+    with galaxydit.accelerate(tiny_wan.pipe, on_report=on_report) as acceleration:
+        with pytest.warns(UserWarning, match="on_report raised ConnectionError"):
+            first = tiny_wan.run()
+        with pytest.raises(RuntimeError, match="stopped"):
+            tiny_wan.run(callback_on_step_end=fail)
+        assert torch.equal(tiny_wan.run(), first)
+        with pytest.raises(RuntimeError, match="stopped"), acceleration.using(quality="fast"):
+            tiny_wan.run(callback_on_step_end=fail)
+        assert len(acceleration._session.peers) == 1
+        assert len(seen) == len(acceleration.reports) == 4
+
+
+def test_on_report_is_called_while_no_lock_is_held(tiny_wan: Any) -> None:
+    left = threading.Event()
+
+    def other() -> None:
+        with acceleration.using(quality="fast"):
+            pass
+        left.set()
+
+    def on_report(report: Report) -> None:
+        threading.Thread(target=other, daemon=True).start()
+        assert left.wait(5)
+        acceleration.set(speedup=2.0)
+
+    with galaxydit.accelerate(tiny_wan.pipe, on_report=on_report) as acceleration, warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        tiny_wan.run()
+
+
+def test_a_block_that_is_left_in_another_context_ends(tiny_wan: Any) -> None:
+    with galaxydit.accelerate(tiny_wan.pipe) as acceleration:
+
+        def stream() -> Any:
+            with acceleration.using(quality="fast"):
+                yield tiny_wan.run()
+
+        videos = stream()
+        contextvars.copy_context().run(next, videos)
+        videos.close()
+        assert len(acceleration._session.peers) == 1
+
+
+def by_hand(transformer: Any, scheduler: Any, steps: Any, latent: Tensor) -> Iterator[Tensor]:
+    """Euler's steps, without a call of `set_timesteps` at their beginning; yields the latent after each."""
+    text = torch.full((1, 8, transformer.config.text_dim), 0.5)
+    for step in steps:
+        timestep, (sigma, after) = scheduler.timesteps[step], scheduler.sigmas[step : step + 2].tolist()
+        context = {"step_index": step, "num_inference_steps": 20, "sigma": sigma, "timestep": timestep}
+        with torch.no_grad(), transformer.cache_context("cond", **context):
+            latent = latent + (after - sigma) * transformer(latent, timestep.expand(1), text, return_dict=False)[0]
+        yield latent
+
+
+def test_settings_of_a_loop_that_was_left_or_of_another_task_do_not_serve_the_next_one(tiny_wan: Any) -> None:
+    transformer, scheduler = tiny_wan.pipe.transformer, FlowMatchEulerDiscreteScheduler(shift=5.0)
+    scheduler.set_timesteps(20)
+    noise = torch.randn(1, transformer.config.in_channels, 2, 4, 4)
+    loop = partial(by_hand, transformer, scheduler)
+    (*_, plain) = loop(range(20), noise)
+    with galaxydit.accelerate(transformer, speedup=3.0, scheduler=scheduler) as acceleration:
+        (*_, fast) = loop(range(20), noise)
+        assert not torch.equal(fast, plain)
+
+        async def serve(quality: str) -> Tensor:
+            with acceleration.using(quality=quality):
+                latents = []
+                for latent in loop(range(20), noise):
+                    latents.append(latent)
+                    await asyncio.sleep(0)
+                return latents[-1]
+
+        async def serve_both() -> list[Tensor]:
+            return await asyncio.gather(serve("fast"), serve("lossless"))
+
+        assert torch.equal(asyncio.run(serve_both())[1], plain)
+        (*_, _) = loop(range(8), noise)
+        with acceleration.using(quality="lossless"):
+            (*_, latent) = loop(range(20), noise)
+        assert torch.equal(latent, plain)
+        (*_, _) = loop(range(8), noise)
+        acceleration.set(quality="lossless")
+        (*_, latent) = loop(range(20), noise)
+        assert torch.equal(latent, plain)
+
+
+def test_a_preview_in_a_callback_has_the_settings_of_its_block(tiny_wan: Any) -> None:
+    other = WanPipeline(**(tiny_wan.pipe.components | {"scheduler": deepcopy(tiny_wan.pipe.scheduler)}))
+    preview = partial(type(tiny_wan)(other, tiny_wan.arguments).run, num_inference_steps=12)
+    plain, shown = preview(), []
+    with galaxydit.accelerate(tiny_wan.pipe, speedup=3.0) as acceleration:
+
+        def show(pipe: Any, step: int, *_: Any) -> dict[str, Any]:
+            if step == 6:
+                with acceleration.using(quality="lossless") as request:
+                    shown.append(preview())
+                assert "plain one" in str(request.report)
+            return {}
+
+        tiny_wan.run(num_inference_steps=12, callback_on_step_end=show)
+    assert torch.equal(shown[0], plain)
+
+
+@pytest.mark.parametrize(("name", "stop"), [("CogVideoX DDIM", None), ("LTX", None), ("LTX", 9), ("HunyuanVideo", 9)])
+def test_a_latent_that_a_callback_replaces_is_told(tiny_pipeline: Any, name: str, stop: int | None) -> None:
+    """In a step that was reused already, also by a scheduler that may draw noise, and if the video is interrupted."""
+
+    def replace(pipe: Any, step: int, _: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+        pipe._interrupt = step == stop
+        return {"latents": -tensors["latents"]} if step == 6 else {}
+
+    tiny = tiny_pipeline(name)
+    with galaxydit.accelerate(tiny.pipe, speedup=2.0) as acceleration:
+        tiny.run(num_inference_steps=14, callback_on_step_end=replace)
+        acceleration._session.close()
+    assert any("does not continue" in note for note in acceleration.report.notes)
+
+
+def test_the_guidance_of_a_pipelines_last_video_says_nothing_of_another_pipelines(tiny_pipeline: Any) -> None:
+    tiny = tiny_pipeline("CogVideoX DDIM")
+    other = type(tiny)(type(tiny.pipe)(**tiny.pipe.components), tiny.arguments)
+    with galaxydit.accelerate(tiny.pipe, threshold=0.25, proxy="block_residual") as acceleration:
+        tiny.run(guidance_scale=1.0, num_inference_steps=20)
+        other.run(guidance_scale=6.0, num_inference_steps=20)
+    assert {call.sample for call in acceleration.report.calls} == {0}
