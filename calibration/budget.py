@@ -15,6 +15,7 @@ CHOICE_COST = 1 + 1 / 2 + 1 / 3 + 1 / 2  # plain videos for one of them: plain, 
 VERIFIED_PROMPTS = 8
 PERTURBED = 2.0  # generations of the three perturbations of a sample, which start from their interval
 HOURS = 3600.0
+LARGEST_BUDGET = 1e6  # plain videos or hours; `Costs.within` cannot count with infinity
 H100_CALLS = {"Wan2.1 14B at 720p": (12.54, 0.303), "Wan2.1 1.3B at 480p": (0.638, 0.070)}
 """Measured seconds of a transformer call on one H100: plain, and of a small recording in TF32."""
 
@@ -103,8 +104,8 @@ def read_budget(text: str) -> Budget | float | str:
     """`DEFAULT` for "", `FULL` for "full", a number of plain videos, or hours as text; GalaxyDiTError for others."""
     if text in ("", "full"):
         return FULL if text else DEFAULT
-    if not re.fullmatch(r"\d+(\.\d+)?h?", text) or float(text.rstrip("h")) <= 0:
-        expected = "a number of plain videos above 0, hours such as 2h, or full"
+    if not re.fullmatch(r"\d+(\.\d+)?h?", text) or not 0 < float(text.rstrip("h")) <= LARGEST_BUDGET:
+        expected = f"a number of plain videos above 0 and up to {LARGEST_BUDGET:,.0f}, hours such as 2h, or full"
         raise refusal("--budget", text, expected, "leave it out for the default")
     return text if text.endswith("h") else float(text)
 

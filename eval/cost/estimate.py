@@ -17,6 +17,7 @@ RANGE = "90 % of the measurements of models that the fit did not see lie in such
 MEMORY_RANGE = (0.6, 1.6)  # eager kernels, allocator and VAE differ; no published measurement narrows it
 LIVE_WIDTHS = 20  # values per token that a block of diffusers holds at its peak, in widths, without feed-forward
 BYTES_PER_PIXEL = {"h264": 0.031, "lossless": 0.46}  # of an mp4 file of a natural clip; it varies with the content
+LARGEST_PRICE = 1e12  # of a GPU hour; the price of all videos stays finite, because JSON has no infinity
 PREDICTIONS_KEPT = 2  # outputs of each branch that the plugin keeps, one for each order of its extrapolation
 
 
@@ -117,7 +118,7 @@ def estimate(
     check_count("videos", videos, 1)
     check_choice("reuse", reuse, ("output", "residual"))
     if price is not None:
-        check_number("price", price, 0.0)
+        check_number("price", price, 0.0, LARGEST_PRICE)
     work = _workload(model, shape, size, frames, steps)
     if speedup is not None and speedup > (largest := max(2.0, work.steps / 2)):
         expected = f"at most {largest:g}, because at least 2 of {work.steps} steps are computed"

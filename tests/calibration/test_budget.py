@@ -62,7 +62,7 @@ def test_what_fits_is_done_first_samples_then_the_check_then_verification_then_t
 
 def test_a_budget_is_videos_hours_or_a_word() -> None:
     assert [read_budget(text) for text in ("", "full", "4", "0.5", "2h")] == [DEFAULT, FULL, 4.0, 0.5, "2h"]
-    for text in ("much", "-1", "0", "0h", "h", "nan"):
+    for text in ("much", "-1", "0", "0h", "h", "nan", "9" * 400, "9" * 400 + "h"):
         with pytest.raises(GalaxyDiTError, match="--budget="):
             read_budget(text)
 

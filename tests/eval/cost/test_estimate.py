@@ -101,6 +101,7 @@ def test_the_ulysses_degree_divides_the_heads() -> None:
         ("gpus", {"gpus": 0}),
         ("videos", {"videos": 0}),
         ("price", {"price": -1.0}),
+        ("price", {"price": 1e308, "videos": 100_000}),  # the price of all videos would be infinite
         ("reuse", {"reuse": "blocks"}),
     ],
 )
