@@ -26,8 +26,17 @@ EXAMPLE = '{"prompt": "a cat walks", "image": "cat.png"}'
 def parse_inputs(prompt: str) -> dict[str, Any]:
     """The pipeline's arguments in a prompt: its text, and paths of images and videos. Loads no torch.
 
-    Raises GalaxyDiTError for damaged JSON, keys or values that are not allowed, and a path that is no file.
+    Raises GalaxyDiTError for a blank text without a file, damaged JSON, keys or values that are not allowed, and a path
+    that is no file.
     """
+    data = _parsed(prompt)
+    if data.keys() == {"prompt"} and not data["prompt"].strip():
+        cure = "say what the video shows, or name an image or a video"
+        raise refusal("prompt", prompt, "a text that is not blank", cure)
+    return data
+
+
+def _parsed(prompt: str) -> dict[str, Any]:
     if not prompt.lstrip().startswith("{"):
         return {"prompt": prompt}
     try:
@@ -50,7 +59,7 @@ def merge_inputs(prompt: str, files: Mapping[str, Any]) -> str:
 
     Raises as `parse_inputs`, also for an argument given twice.
     """
-    inputs = parse_inputs(prompt)
+    inputs = _parsed(prompt)  # of which the text may be blank beside `files`
     if twice := inputs.keys() & files.keys():
         name = min(twice)
         raise refusal(name, files[name], f"a prompt without {name}", "name it once, as an option or in the prompt")

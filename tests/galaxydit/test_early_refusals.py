@@ -72,6 +72,7 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         [*GENERATE, "--fps", "0"],
         [*GENERATE, "--prompt", '{"prompt": "x", "image": "missing.png"}'],
         [*GENERATE, "--prompt", '{"prompt": 3}'],
+        [*GENERATE, "--prompt", " "],
         [*GENERATE, "--prompt", "{"],
         [*GENERATE, "--model", ""],
         ["inspect", "--model", "damaged"],

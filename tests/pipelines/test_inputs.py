@@ -21,7 +21,7 @@ from PIL import Image, features
 
 from galaxydit.errors import DataWarning, GalaxyDiTError
 from galaxydit.pipelines.generate import generate
-from galaxydit.pipelines.inputs import hash_files, read_inputs
+from galaxydit.pipelines.inputs import hash_files, merge_inputs, parse_inputs, read_inputs
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import load_video, save_video
 
@@ -77,6 +77,16 @@ def test_paths_become_images_and_videos(folder: Path) -> None:
 def test_other_objects_and_missing_files_are_refused(line: str) -> None:
     with pytest.raises(GalaxyDiTError, match="is not allowed: expected"):
         read_inputs(line)
+
+
+def test_a_blank_prompt_needs_an_image_or_a_video(folder: Path) -> None:
+    for blank in ("", " \n", '{"prompt": ""}', '{"prompt": "  "}'):
+        with pytest.raises(GalaxyDiTError, match="a text that is not blank; say what the video shows"):
+            parse_inputs(blank)
+        with pytest.raises(GalaxyDiTError, match="a text that is not blank"):
+            merge_inputs(blank, {})
+        merged = merge_inputs(blank, {"image": str(folder / "red.png")})
+        assert parse_inputs(merged)["image"] == str(folder / "red.png")
 
 
 @pytest.mark.parametrize(("name", "kind"), [("last_image", "an image"), ("video", "a video")])
