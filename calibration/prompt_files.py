@@ -5,7 +5,7 @@ import io
 import json
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ WAN_TINY_PROMPTS = Path(__file__).parent / "prompts" / "wan-tiny.txt"
 PROMPTS = WAN_TINY_PROMPTS.with_name("default.txt")
 """Prompts for other models; `validate` has others."""
 HELD_OUT = 8
+READ_COLUMNS = ("prompt", *IMAGES, *VIDEOS)
 
 
 def read_lines(path: Path, field: str = "prompts") -> list[str]:
@@ -66,26 +67,43 @@ def _of_json(field: str, path: Path, value: Any, line: str | None = None) -> str
 
 def _of_table(field: str, path: Path, text: str) -> list[str]:
     """The prompts of a table: texts, or JSON objects if the row also names images or videos."""
-    header = text.partition("\n")[0]
-    rows = csv.DictReader(io.StringIO(text), delimiter=max("\t,;", key=header.count), restval="")
-    columns = {name: name.strip().lower() for name in rows.fieldnames or ()}
-    if "prompt" not in columns.values():
-        raise refusal(field, str(path), f"a column prompt, not {list(columns)}", "name it in the first line")
+    rows = _rows(field, path, text)
+    _, header = next(rows, (1, []))
+    columns = [name.strip().lower() for name in header]
+    if "prompt" not in columns:
+        raise refusal(field, str(path), f"a column prompt, not {header}", "name it in the first line")
+    if twice := [name for name in READ_COLUMNS if columns.count(name) > 1]:
+        raise refusal(field, str(path), f"one column {twice[0]}, not {header}", "rename or delete the others")
     prompts = []
-    for row in rows:
-        cells = {columns[name]: cell.strip() for name, cell in row.items() if name is not None}
-        cells = {name: cell for name, cell in cells.items() if cell}
-        if None in row or (cells and "prompt" not in cells):
-            what = f"a prompt and no more cells than columns in line {rows.line_num}"
+    for line, row in rows:
+        cells = {name: cell.strip() for name, cell in zip(columns, row, strict=False) if cell.strip()}
+        if len(row) > len(columns) or (cells and "prompt" not in cells):
+            what = f"a prompt and no more cells than columns in line {line}"
             raise refusal(field, str(path), what, "put quotes around texts with the separator")
         files = {name: cells[name] for name in (*IMAGES, *VIDEOS) if name in cells}
         if cells:
             prompt = {"prompt": cells["prompt"], **files}
             prompts.append(json.dumps(prompt, ensure_ascii=False) if files else cells["prompt"])
-    if unread := set(columns.values()) - {"prompt", *IMAGES, *VIDEOS}:
+    if unread := set(columns) - {*READ_COLUMNS}:
         said = f"galaxydit: {field}={str(path)!r}: the columns {', '.join(sorted(unread))} are not read"
         warnings.warn(said, DataWarning, stacklevel=3)
     return prompts
+
+
+def _rows(field: str, path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+    """Rows of a table that are not empty, each with the number of its first line."""
+    header = text.partition("\n")[0]
+    # Unless strict, a quote that is not closed takes in all rows below it.
+    rows = csv.reader(io.StringIO(text), delimiter=max("\t,;", key=header.count), strict=True)
+    line = 1
+    try:
+        for row in rows:
+            if row:
+                yield line, row
+            line = rows.line_num + 1
+    except csv.Error as error:
+        cure = 'close the quotes around a text, write a quote inside as "", or shorten the text'
+        raise refusal(field, str(path), f"a complete row from line {line} on ({error})", cure) from error
 
 
 def read_prompts(path: Path, field: str = "prompts") -> list[str]:

@@ -67,3 +67,22 @@ def test_other_files_are_refused(name: str, content: bytes, expected: str, tmp_p
     assert refused.value.cure
     with warnings.catch_warnings(), pytest.raises(GalaxyDiTError, match=r"prompts\.file="):
         job_of({"model": "wan-tiny", "prompts": {"file": name}}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('prompt\nA cat\n\n"golden hour, a dog\nA bird\nA fish\n', "a complete row from line 4 on (unexpected end"),
+        ('prompt\nA cat\n"golden hour, a dog\n"A bird"\n', "a complete row from line 3 on ("),
+        (f"prompt\nA cat\n{'x' * 140_000}", "a complete row from line 3 on (field larger than"),
+        ('"prompt\nA cat\n', "a complete row from line 1 on ("),
+        ("prompt\tPrompt \nA cat\tA dog\n", "one column prompt, not ['prompt', 'Prompt ']"),
+        ("prompt,image,image\nA cat,,cat.png\n", "one column image, not"),
+    ],
+    ids=lambda text: text[:40],
+)
+def test_a_table_loses_no_row_and_no_column_silently(text: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(GalaxyDiTError, match=r"a\.csv' is not allowed: expected") as refused:
+        read_prompts(tmp_path / "a.csv")
+    assert expected in refused.value.expected
