@@ -15,12 +15,13 @@ from rich.console import Console
 
 from galaxydit.calibration.budget import Budget
 from galaxydit.calibration.calibration import calibrate
-from galaxydit.errors import GalaxyDiTError, ProfileWarning
+from galaxydit.calibration.profile_file import keep, stored, worth
+from galaxydit.errors import ProfileWarning
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import LiveProgress, hash_of
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profiles.fingerprint import model_of, profile_mismatch
-from galaxydit.profiles.schema import Profile, read_profile
+from galaxydit.profiles.fingerprint import model_of
+from galaxydit.profiles.schema import Profile
 from galaxydit.runtime.recognition import transformers_of
 
 LEARNED = Budget((4, 8), check=False)
@@ -51,13 +52,13 @@ def learn(
             said = f"galaxydit: {path.parent} cannot be written ({error}), so the profile is kept in memory alone"
             warnings.warn(said, ProfileWarning, stacklevel=2)
             parts, is_kept = Path(stack.enter_context(tempfile.TemporaryDirectory())), False
-        if (known := _stored(path, pipe)) is not None and _worth(known) >= (0, LEARNED.samples[0]):
+        known, mismatch = stored(path, pipe)
+        if known is not None and mismatch is None and worth(known) >= (0, LEARNED.samples[0]):
             return known
 
-        def keep(profile: Profile) -> None:
-            before = _stored(path, pipe)
-            if is_kept and (before is None or _worth(before) <= _worth(profile)):
-                _at(path, profile).save(path)
+        def save(profile: Profile) -> None:
+            if is_kept:
+                keep(_at(path, profile), path, pipe)
 
         console = Console(stderr=True)
         with LiveProgress(console) as progress:
@@ -68,7 +69,7 @@ def learn(
                 budget=LEARNED,
                 settings=settings,
                 name=path.stem,
-                on_profile=keep,
+                on_profile=save,
                 say=console.print,
                 progress=progress,
             )
@@ -77,24 +78,6 @@ def learn(
 
 def _at(path: Path, profile: Profile) -> Profile:
     return replace(profile, source=f"galaxydit.learn, {profile.conditions.samples} recordings, {path}")
-
-
-def _worth(profile: Profile) -> tuple[int, int]:
-    """Prompts by which the profile was verified, then its recordings."""
-    return profile.evidence.verified_prompts, profile.conditions.samples
-
-
-def _stored(path: Path, pipe: DiffusionPipeline) -> Profile | None:
-    """The profile in a file if it belongs to the pipeline."""
-    if not path.exists():
-        return None
-    try:
-        profile = read_profile(path)
-    except GalaxyDiTError as error:
-        warnings.warn(f"galaxydit: {error}, so it is made again", ProfileWarning, stacklevel=3)
-        return None
-    mismatch = profile_mismatch(profile, list(transformers_of(pipe).values()))
-    return profile if mismatch is None else None
 
 
 def _name_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> str:

@@ -11,6 +11,7 @@ from galaxydit.commands import options
 from galaxydit.commands.argument_checks import check_output_file, check_output_folder
 from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts
 from galaxydit.commands.console import messages, resumable, say, show, show_json
+from galaxydit.errors import refusal
 
 LARGEST_SEED = 2**63  # leaves room for the seeds of all samples, which are counted from this one
 
@@ -56,8 +57,8 @@ def calibrate(
     as_json: options.AsJson = False,
     cluster: options.RayOptions,
 ) -> None:
-    """Measure a profile for `accelerate` from small recordings. --out holds a profile after the first of them; the same
-    command continues an interrupted calibration, or one with a larger --budget.
+    """Measure a profile for `accelerate` from small recordings. --out holds a profile after the first of them, and a
+    lesser one never replaces it; the same command continues an interrupted calibration, or one with a larger --budget.
     """
     check_output_file(out, ".json")
     folder = resume_dir or out.with_suffix(".parts")
@@ -71,11 +72,19 @@ def calibrate(
     say(f"loading {source.model}")
     from galaxydit.calibration.calibration import KIND
     from galaxydit.calibration.calibration import calibrate as run_calibration
+    from galaxydit.calibration.profile_file import keep, stored
     from galaxydit.calibration.tables import card_of, terminal_tables
     from galaxydit.pipelines.runs import LiveProgress, Store
 
     Store(folder).create(KIND, {})
     pipe, load = cluster.load(source)
+    before, mismatch = stored(out, pipe)
+    if mismatch is not None:
+        expected = f"a new file or a profile of this model ({mismatch.text})"
+        raise refusal("--out", str(out), expected, "pass another --out")
+    if before is not None:
+        say(f"{out} holds a profile of {before.basis}; only one of as many prompts and recordings replaces it")
+    saved: list[bool] = []
     progress = LiveProgress(messages())
     with resumable(progress.how_far), progress, cluster.executor() as executor:
         calibration = run_calibration(
@@ -90,13 +99,18 @@ def calibrate(
             recorded=recorded,
             save_videos=save_videos,
             analyze=analyze,
-            on_profile=lambda profile: profile.save(out),
+            on_profile=lambda profile: saved.append(keep(profile, out, pipe)),
             say=say,
             progress=progress,
             executor=executor,
             load=load,
         )
-    written: list[Path | str] = [out]
+    written: list[Path | str] = []
+    if saved[-1]:
+        written.append(out)
+    else:
+        cure = f"pass another --out and --resume-dir {folder} to write this one"
+        say(f"{out} stays, because it is better than this profile, {calibration.profile.basis}; {cure}", "yellow")
     if report is not None:
         from galaxydit.calibration.html_report import write_report
 

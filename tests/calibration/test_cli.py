@@ -1,14 +1,18 @@
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 import galaxydit.calibration
+from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.prompt_files import read_prompts
 from galaxydit.cli import main
 from galaxydit.eval.validate.validation_job import validation_prompts
 from galaxydit.profiles.registry import load_profile
+from galaxydit.profiles.schema import Profile
 
 SMALL = ["--height", "32", "--width", "32", "--frames", "5", "--steps", "10", "--guidance", "3"]
 
@@ -66,6 +70,52 @@ def test_the_plugin_brings_prompts_and_captions_for_the_embedded_model(
         assert run("calibrate", "--model", model, "--out", out) == 2
         assert calibrated == (shipped / name).read_text().splitlines()
     assert set(calibrated).isdisjoint(validation_prompts())
+
+
+def test_a_lesser_profile_never_replaces_the_one_at_out(
+    drafted: Profile,
+    tiny_wan_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    def made(pipe: object, prompts: object, *, on_profile: Callable, **_: object) -> Calibration:
+        on_profile(drafted)
+        return Calibration(drafted, (), (), {})
+
+    monkeypatch.setattr("galaxydit.calibration.calibration.calibrate", made)
+    rows = tuple(replace(row, prompts=8, psnr_db=30.0) for row in drafted.evidence.verifications)
+    verified = replace(drafted, evidence=replace(drafted.evidence, verifications=rows))
+    fewer = replace(drafted, conditions=replace(drafted.conditions, samples=1))
+    out = tmp_path / "mine.json"
+    for before, after in ((verified, verified), (fewer, drafted), (drafted, drafted)):
+        before.save(out)
+        assert run("calibrate", "--model", tiny_wan_folder, "--out", out) == 0
+        assert load_profile(out) == after
+        stays = f"{out} stays, because it is better than this profile, {drafted.basis}; pass another --out"
+        captured = capsys.readouterr()
+        assert (stays in " ".join(captured.err.split())) == (before is verified)
+        assert (str(out) in captured.out.splitlines()) == (before is not verified)
+
+
+def test_a_profile_of_another_model_at_out_is_refused_before_anything_is_computed(
+    drafted: Profile,
+    tiny_wan_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.setattr("galaxydit.calibration.calibration.calibrate", None)  # not called
+    out = tmp_path / "mine.json"
+    other = replace(drafted.model, weights=tuple(weight + 1 for weight in drafted.model.weights))
+    replace(drafted, model=other).save(out)
+    before = out.read_bytes()
+    assert run("calibrate", "--model", tiny_wan_folder, "--out", out) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"--out={str(out)!r} is not allowed" in said
+    assert "its weights are those of another checkpoint" in said
+    assert "pass another --out" in said
+    assert out.read_bytes() == before
 
 
 @pytest.mark.parametrize(
