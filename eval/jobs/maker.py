@@ -27,6 +27,7 @@ from galaxydit.pipelines.conditions import code_identity, conditions_of
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.inputs import verify_files
 from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.prompt_length import warn_of_long_prompts
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import Maker, Output, Rank, Record, Store, Unit
 from galaxydit.pipelines.settings import GenerationSettings
@@ -71,6 +72,8 @@ class VideoMaker(Maker):
         for variant in job.variants:
             with named(f"variants.{variant.name}: "):
                 self._check(variant)
+        if rank.index == 0:
+            warn_of_long_prompts(pipe, job.prompts)
         prompt, seed = job.prompts[0], job.seeds_of(0)[0]
         if settings.steps is not None:
             with recording(pipe) as inputs:

@@ -79,10 +79,12 @@ def generate(
     import galaxydit
     from galaxydit.calibration.generation_observer import observed
     from galaxydit.pipelines.generate import generate as generate_video
+    from galaxydit.pipelines.prompt_length import warn_of_long_prompts
     from galaxydit.pipelines.video import save_video
 
     pipe = source.load()
     warn_of_unknown_words(source.model, [prompt])
+    warn_of_long_prompts(pipe, [prompt])
     settings = sizes.settings_for(pipe)
     with ExitStack() as stack:
         handle = stack.enter_context(galaxydit.accelerate(pipe, **vars(request))) if accelerate else None

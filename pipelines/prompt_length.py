@@ -1,0 +1,31 @@
+"""Prompts of which a pipeline reads only the beginning."""
+
+import inspect
+import json
+import warnings
+from collections.abc import Iterable
+
+from diffusers import DiffusionPipeline
+from transformers import PreTrainedTokenizerBase
+
+from galaxydit.errors import DataWarning
+
+
+def warn_of_long_prompts(pipe: DiffusionPipeline, prompts: Iterable[str]) -> None:
+    """Warn of the first prompt with more tokens than the pipeline reads, because Wan cuts off the rest silently.
+
+    Prompts are those of `parse_inputs`. A pipeline without a known limit and tokenizer gives no warning.
+    """
+    taken = inspect.signature(type(pipe).__call__).parameters
+    limit = taken["max_sequence_length"].default if "max_sequence_length" in taken else None
+    tokenizer = getattr(pipe, "tokenizer", None)
+    if type(limit) is not int or not isinstance(tokenizer, PreTrainedTokenizerBase):
+        return
+    for prompt in prompts:
+        text = json.loads(prompt)["prompt"] if prompt.lstrip().startswith("{") else prompt
+        text = " ".join(text.split())  # as the pipelines of Wan clean it
+        count = len(tokenizer(text, verbose=False).input_ids)  # verbose warns that the model would fail
+        if count > limit:
+            said = f"{type(pipe).__name__} reads {limit} tokens, so the end of a prompt of {count} has no effect"
+            warnings.warn(f"galaxydit: {said}; shorten prompt={text[:60] + '...'!r}", DataWarning, stacklevel=2)
+            return
