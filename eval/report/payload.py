@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any
@@ -27,7 +27,6 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
     names = [variant.name for variant in run.job.variants]
     summaries = [summarise(run, name) for name in names]
     devices = sorted({record.device for record in run.records if record.is_done})
-    not_measured = {name: why for record in run.records for name, why in record.skipped.items() if name not in shown}
     return {
         "facts": _facts(run, devices),
         "notes": _notes(run, summaries, devices),
@@ -47,7 +46,7 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
         ],
         "rows": _rows(run, names, sources),
         "skipped": [
-            *(f"{METRICS[name].title if name in METRICS else name}: {why}" for name, why in not_measured.items()),
+            *_skip_lines(run.records),
             *failure_lines([record.failures for record in run.records]),
         ],
         "benchmarks": benchmark_tables(run),
@@ -68,6 +67,17 @@ def step_letters(report: Mapping[str, Any]) -> str:
     for call in report["calls"]:
         reused.setdefault(call["step"], set()).add(call["reused"])
     return "".join("m" if len(kinds) > 1 else "r" if True in kinds else "c" for _, kinds in sorted(reused.items()))
+
+
+def _skip_lines(records: Sequence[VideoRecord]) -> Iterator[str]:
+    """A line for each metric and reason, except that the baseline has no reference."""
+    counts = Counter(
+        (METRICS[name].title if name in METRICS else name, why)
+        for record in records
+        for name, why in record.skipped.items()
+        if record.variant != BASELINE or name not in METRICS or not METRICS[name].needs_reference
+    )
+    return (f"{title} for {count} videos: {why}" for (title, why), count in counts.items())
 
 
 def _option(option: tuple[str, Any]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from galaxydit.eval.jobs.costs import DISTURBED, MeasuredFigure
 from galaxydit.eval.jobs.gates import LOST, TOTAL, VBENCH, WORST, Gates
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord
+from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import figures_of, summarise, values_of
 from galaxydit.eval.vbench.results import read_results, results_path
@@ -20,11 +21,13 @@ class Verdict:
 
     variant: str
     name: str  # as in `eval.jobs.gates`, such as "worst_psnr"
-    value: float | None  # None if there is none, or the metric raised for a video, which fails the gate
+    value: float | None  # None if there is none, or a finished video lacks the metric, which fails the gate
     limit: float
     is_minimum: bool  # else `limit` is the highest value
     worst: tuple[tuple[VideoRecord, float], ...] = ()  # at most five videos with their values; empty for VBench
     disturbance: str = ""  # why a gate on seconds is not judged, or empty
+    measured: int = 0  # of a metric: finished videos with a value
+    videos: int = 0  # of a metric: all finished videos
 
     @property
     def holds(self) -> bool:
@@ -41,7 +44,7 @@ def check_run(run: Run, gates: Gates) -> list[Verdict]:
     verdicts = []
     for variant in gates.variants or [each.name for each in run.job.variants if each.name != BASELINE]:
         summary = summarise(run, variant)
-        raised = {name for record in run.records if record.variant == variant for name in record.failures}
+        values = [values_of(run, record) for record in run.records if record.variant == variant and record.is_done]
         limits = [(name, limit, True) for name, limit in gates.min.items()]
         limits += [(name, limit, False) for name, limit in gates.max.items()]
         for name, limit, is_minimum in limits:
@@ -49,11 +52,13 @@ def check_run(run: Run, gates: Gates) -> list[Verdict]:
                 verdicts.append(Verdict(variant, name, points.get((variant, name)), limit, is_minimum))
                 continue
             key = name.removeprefix(WORST)
-            estimate = None if key in raised else summary.estimates.get(key)
+            # A mean over a part of the videos says nothing of the others. Costs may be missing: --record takes time.
+            measured, videos = (sum(key in each for each in values), len(values)) if key in METRICS else (0, 0)
+            estimate = summary.estimates.get(key) if measured == videos else None
             value = None if estimate is None else estimate.worst if name.startswith(WORST) else estimate.mean
             worst = _worst(run, variant, figures[key]) if key in figures else ()
             disturbed = run.disturbance if key in DISTURBED else ""
-            verdicts.append(Verdict(variant, name, value, limit, is_minimum, worst, disturbed))
+            verdicts.append(Verdict(variant, name, value, limit, is_minimum, worst, disturbed, measured, videos))
     return verdicts
 
 

@@ -27,10 +27,11 @@ def check(
     """Check each variant of a run against gates.
 
     They are those of its job file, and those of --min and --max in their place. Exits with 1 if a gate fails, its
-    seconds or joules were disturbed, or a video is missing. A gate is NAME=NUMBER. NAME is a metric such as psnr, or
-    denoise_speedup, end_to_end_speedup, denoise_seconds, end_to_end_seconds, compute_fraction or
-    energy_per_video_joules; worst_NAME takes the worst video, vbench_DIMENSION the points of a VBench dimension,
-    lost_DIMENSION the points lost against the baseline, where DIMENSION may also be total.
+    metric was not measured for each video, its seconds or joules were disturbed, or a video is missing. A gate is
+    NAME=NUMBER. NAME is a metric such as psnr, or denoise_speedup, end_to_end_speedup, denoise_seconds,
+    end_to_end_seconds, compute_fraction or energy_per_video_joules; worst_NAME takes the worst video,
+    vbench_DIMENSION the points of a VBench dimension, lost_DIMENSION the points lost against the baseline, where
+    DIMENSION may also be total.
     """
     from galaxydit.eval.jobs.gates import Gates, check_names
     from galaxydit.eval.jobs.record import BASELINE
@@ -101,6 +102,8 @@ def _show(run: "Run", verdicts: "list[Verdict]") -> None:
 def _word(verdict: "Verdict") -> str:
     if verdict.disturbance:
         return "FAILS: not judged, disturbed"
+    if 0 < verdict.measured < verdict.videos:
+        return f"FAILS: measured for {verdict.measured} of {verdict.videos} videos"
     return "holds" if verdict.holds else "FAILS" if verdict.value is not None else "FAILS: not measured"
 
 
@@ -113,6 +116,8 @@ def _plain(verdict: "Verdict") -> dict[str, object]:
         "min" if verdict.is_minimum else "max": verdict.limit,
         "holds": verdict.holds,
         "disturbance": verdict.disturbance,
+        "measured": verdict.measured,
+        "videos": verdict.videos,
         "worst": [
             {"unit": record.unit, "prompt": record.prompt, "value": value}
             for record, value in verdict.worst

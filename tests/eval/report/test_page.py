@@ -248,8 +248,16 @@ def test_variants_of_a_failed_baseline_are_said_to_have_no_speedup(
     assert build(root).data["notes"][1] == "3 without a finished baseline: they have no speedup."
 
 
-def test_what_was_not_measured_is_said_with_its_reason(run_of: Callable[..., Path]) -> None:
-    assert build(run_of(["a"])).data["skipped"] == ["MS-SSIM: it has 64x64 pixels: expected sides of at least 176"]
+def test_what_was_not_measured_is_said_with_its_reason_and_number_of_videos(run_of: Callable[..., Path]) -> None:
+    def change(record: VideoRecord) -> VideoRecord:
+        if record.variant == "baseline":
+            return replace(record, skipped={"psnr": "it compares with the baseline, which this video is"})
+        skipped = {"psnr": "it broke"} if record.prompt == "a" else {}
+        return replace(record, metrics={} if skipped else record.metrics, skipped={**record.skipped, **skipped})
+
+    root = run_of(["a", "b"], change, variants={"baseline": 1.0, "fast": 2.0})
+    too_small = "MS-SSIM for 2 videos: it has 64x64 pixels: expected sides of at least 176"
+    assert build(root).data["skipped"] == [too_small, "PSNR for 1 videos: it broke"]
 
 
 def test_benchmark_results_are_shown_with_their_drops_and_without_a_total_they_lack(

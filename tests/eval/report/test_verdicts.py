@@ -94,6 +94,22 @@ def test_a_run_with_missing_or_failed_videos_does_not_pass(
     assert "all 1 gates hold; 2 videos failed, damaged or not made" in capsys.readouterr().out
 
 
+def test_a_gate_fails_if_its_metric_was_measured_for_a_part_of_the_videos(
+    run_of: Callable[..., Path], capsys: pytest.CaptureFixture
+) -> None:
+    def change(record: VideoRecord) -> VideoRecord:
+        has_vmaf = record.variant != "baseline" and record.prompt == "a"
+        return replace(record, metrics={**record.metrics, **({"vmaf": 95.0} if has_vmaf else {})})
+
+    root = run_of(["a", "b"], change, variants={"baseline": 1.0, "fast": 2.0})
+    assert call(root, "--min", "vmaf=90") == 1
+    assert "FAILS: measured for 1 of 2 videos" in capsys.readouterr().out
+    assert call(root, "--min", "vmaf=90", "--json") == 1
+    (gate,) = json.loads(capsys.readouterr().out)["gates"]
+    assert (gate["value"], gate["measured"], gate["videos"]) == (None, 1, 2)
+    assert call(root, "--min", "psnr=1") == 0
+
+
 def test_points_of_vbench_and_points_lost_are_gates(root: Path) -> None:
     def scored(points: float, drop: Drop | None) -> VariantScores:
         score = DimensionScore(0.97, points, "custom_input", True, {}, drop)
