@@ -45,7 +45,8 @@ def generate(
     making: JobOptions,
 ) -> None:
     """Generate one video, or a video of each prompt in a file. Options that are left out have the values that the
-    authors of the model recommend. With --prompts the same command resumes, and new lines in the file add videos.
+    authors of the model recommend. With --prompts the same command resumes and makes failed videos again, and new lines
+    in the file add videos.
     """
     given = {name: value for name, value in vars(request).items() if value not in (None, AUTO)}
     if given and not accelerate:
@@ -106,17 +107,19 @@ def _generate_many(data: dict[str, Any], out: str, making: JobOptions, record: P
 
     job = job_of(data, Path())
     if making.dry_run:
-        show_plan(job, out, making)
+        show_plan(job, out, making, retry_failed=True)
         return
     say(f"{len(job.prompts)} prompts: starting")
     warn_of_unknown_words(job.model, job.prompts)
-    make_videos(job, out, making, record=record)
+    make_videos(job, out, making, record=record, retry_failed=True)
     from galaxydit.eval.report.export import write_csv
     from galaxydit.eval.report.read_run import read_run
 
     run, asked = read_run(out), set(job.prompts)
-    done = [record.is_done for record in run.records if record.prompt in asked]
-    show(f"{sum(done)} videos in {out}/files, {len(done) - sum(done)} failed")
+    records = [record for record in run.records if record.prompt in asked]
+    failed = [record for record in records if not record.is_done]
+    show(f"{len(records) - len(failed)} videos in {out}/files, {len(failed)} failed")
     show(f"`galaxydit eval export {out}` lists them" if run.root is None else write_csv(run, run.root / "results.csv"))
-    if not all(done):
+    if failed:
+        say(f"{failed[0].unit}: {failed[0].reason}; the same command makes failed videos again", "yellow")
         raise typer.Exit(1)

@@ -21,6 +21,7 @@ from galaxydit.commands.demo import demo_table
 from galaxydit.commands.inspect import describe_profile
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.demo import DemoResult
+from galaxydit.eval.jobs import maker
 from galaxydit.pipelines import model_names
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
@@ -360,6 +361,28 @@ def test_generate_makes_a_video_of_each_line_and_later_of_new_lines(
     assert [path.stat().st_mtime_ns for path in paths] == written
     rows = (tmp_path / "videos" / "results.csv").read_text().splitlines()
     assert [Path(tmp_path, "videos", row["video"]) for row in csv.DictReader(rows)] == sorted(folder.glob("*.mp4"))
+
+
+def test_a_video_that_failed_says_why_and_the_same_command_makes_it_again(
+    many: tuple[Path, list], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    arguments, generate_with = [*many[1], "--no-accelerate"], maker.generate_with
+
+    def fail_for_one(pipe: object, prompt: str, *rest: object) -> object:
+        if prompt == "a cube":
+            raise RuntimeError("out of memory")
+        return generate_with(pipe, prompt, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(maker, "generate_with", fail_for_one)
+        assert run("generate", *arguments) == 1
+    shown = capsys.readouterr()
+    assert "1 videos in " in shown.out
+    assert "RuntimeError: out of memory; the same command makes failed videos again" in shown.err
+    assert run("generate", *arguments, "--dry-run") == 0
+    assert "1 videos to make" in capsys.readouterr().out
+    assert run("generate", *arguments) == 0
+    assert "2 videos in " in capsys.readouterr().out
 
 
 def test_many_accelerated_videos_are_units_of_a_job_without_baseline(
