@@ -230,9 +230,19 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**given: Any) -> None:
+        given = {name: _with_home(name, value) for name, value in given.items()}
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         command(**given)
 
     run.__signature__ = Signature(options)  # type: ignore[attr-defined]
     return run
+
+
+def _with_home(name: str, value: Any) -> Any:
+    """`value`, of a path with the home folder in place of `~`, which shells leave in --out=~/x and fsspec replaces."""
+    if isinstance(value, list):
+        return [_with_home(name, each) for each in value]
+    if isinstance(value, Path) or (name == "out" and isinstance(value, str)):  # of some commands an address
+        return type(value)(os.path.expanduser(value))
+    return value

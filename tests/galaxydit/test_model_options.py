@@ -9,7 +9,7 @@ from PIL import Image
 
 from galaxydit.cli import main
 from galaxydit.commands.jobs import job_keys
-from galaxydit.commands.options import InputFiles, ModelOptions, Sizes
+from galaxydit.commands.options import InputFiles, ModelOptions, RayOptions, Sizes, grouped
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.job import Job
 from galaxydit.pipelines.settings import GenerationSettings
@@ -21,6 +21,23 @@ def run(*arguments: str | Path) -> int:
     with pytest.raises(SystemExit) as stopped:
         main([str(argument) for argument in arguments])
     return stopped.value.code or 0
+
+
+def test_a_home_folder_is_put_into_paths_before_a_command_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    read = []
+
+    @grouped
+    def command(*, out: str, report: Path, profile: list[Path], prompt: str, cluster: RayOptions) -> None:
+        read.extend([out, report, *profile, prompt])
+
+    options = {field: None for field in vars(RayOptions())}
+    command(out="~/run", report=Path("~/page.html"), profile=[Path("~/a.json")], prompt="~ a wave", **options)
+    assert read == [f"{tmp_path}/run", tmp_path / "page.html", tmp_path / "a.json", "~ a wave"]
+    command(out="s3://bucket/~/run", report=Path("b~/x"), profile=[], prompt="", **options)
+    assert read[4:6] == ["s3://bucket/~/run", Path("b~/x")]
 
 
 @pytest.fixture
