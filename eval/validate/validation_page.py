@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from huggingface_hub import try_to_load_from_cache
+from rich.console import Console
 
 from galaxydit.calibration.bootstrap import interval
 from galaxydit.eval.jobs.costs import SPEEDUPS
@@ -56,8 +57,8 @@ def write_validation(out: Path) -> tuple[Path, dict[str, Any]]:
 class PageProgress(LiveProgress):
     """Writes the page again after each video but the plain ones."""
 
-    def __init__(self, out: Path) -> None:
-        super().__init__()
+    def __init__(self, out: Path, console: Console | None = None) -> None:
+        super().__init__(console)
         self.out = out
 
     def finish(self, worker: int, record: Record) -> None:

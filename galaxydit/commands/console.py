@@ -41,9 +41,10 @@ def say(text: str, style: str | None = None) -> None:
     messages().print(wrapped(text, messages()), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def show(*lines: object) -> None:
-    """Print each argument to stdout in lines of its own: an empty line after a table, text wrapped in a terminal."""
-    console = Console()
+def show(*lines: object, console: Console | None = None) -> None:
+    """Print each argument in lines of its own, by default to stdout: an empty line after a table, text wrapped in a
+    terminal."""
+    console = console or Console()
     for line in lines:
         if isinstance(line, Table | Group):
             console.print(line, "")

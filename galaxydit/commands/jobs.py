@@ -14,6 +14,8 @@ from galaxydit.pipelines.published_models import checkpoint_of
 from galaxydit.pipelines.table import Table, amounts, digits
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from galaxydit.eval.jobs.estimate import VariantEstimate
     from galaxydit.eval.jobs.job import Job
     from galaxydit.pipelines.runs import LiveProgress, Outcome
@@ -104,8 +106,17 @@ def _tell_of_earlier(extended: "Job", job: "Job") -> None:
         say(f"this run also has {' and '.join(parts)} of earlier commands; a new --out leaves them out")
 
 
-def show_plan(job: "Job", out: str, making: JobOptions, *, retry_failed: bool = False, verify: bool = False) -> None:
-    """Show the videos that `make_videos` would make, with hours, kWh, price and disk; nothing is written."""
+def show_plan(
+    job: "Job",
+    out: str,
+    making: JobOptions,
+    *,
+    retry_failed: bool = False,
+    verify: bool = False,
+    console: "Console | None" = None,
+) -> None:
+    """Show the videos that `make_videos` would make, with hours, kWh, price and disk, by default on stdout; nothing is
+    written."""
     import torch
 
     from galaxydit.eval.jobs.estimate import estimate, plain_cost, predict_plain, time_plain
@@ -131,7 +142,7 @@ def show_plan(job: "Job", out: str, making: JobOptions, *, retry_failed: bool = 
             say(f"{plain.disturbed}: without other work it takes less", "yellow")
     estimates = list(estimate(extended, left, finished, plain))
     if estimates:
-        show(Table.of([_plan_row(each) for each in estimates]))
+        show(Table.of([_plan_row(each) for each in estimates]), console=console)
     workers = making.workers or 1
     gpus = int(torch.cuda.is_available()) if making.gpus_per_worker is None else making.gpus_per_worker
     seconds, size = sum(each.seconds for each in estimates), sum(each.size for each in estimates)
@@ -140,7 +151,8 @@ def show_plan(job: "Job", out: str, making: JobOptions, *, retry_failed: bool = 
     price = None if making.price is None else making.price * seconds * max(gpus, 1) / 3600
     text = amounts(seconds / workers, gpus=workers * gpus, joules=joules, price=price, size=size)
     more = f" and {len(calibrations)} calibrations of unknown length" if calibrations else ""
-    show(f"{len(left):,} videos{more} to make, about {text}{f' on {workers} workers' if workers > 1 else ''}")
+    together = f" on {workers} workers" if workers > 1 else ""
+    show(f"{len(left):,} videos{more} to make, about {text}{together}", console=console)
 
 
 def _plan_row(estimate: "VariantEstimate") -> dict[str, str]:

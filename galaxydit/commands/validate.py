@@ -8,7 +8,7 @@ import typer
 from galaxydit.commands import options
 from galaxydit.commands.argument_checks import check_output_folder
 from galaxydit.commands.captions import WITH_CAPTIONS, Prompts, calibration_prompts, read_or_draw_prompts
-from galaxydit.commands.console import between_commas, say, show, show_json
+from galaxydit.commands.console import between_commas, messages, say, show, show_json
 from galaxydit.commands.jobs import JobOptions, job_keys, make_videos, show_plan
 
 
@@ -29,13 +29,16 @@ def validate(
     """
     from galaxydit.eval.validate.validation_job import RUNS, validation_job
 
+    if as_json and making.dry_run:
+        raise typer.BadParameter("has no effect with --dry-run: leave one of the two out", param_hint="--json")
     check_output_folder(out)
     is_tiny = source.model == WITH_CAPTIONS
     reserved = calibration_prompts(None, source.model, "--calibration") if is_tiny else ()
     texts = inputs.added_to(read_or_draw_prompts(prompts, source.model, reserved))
     names = tuple(between_commas(runs) or RUNS)
     job = validation_job(job_keys(source, sizes) | {"seed": seed}, texts, names)
-    show_plan(job, str(out), making, retry_failed=True)
+    console = messages() if as_json else None
+    show_plan(job, str(out), making, retry_failed=True, console=console)
     if making.dry_run:
         return
     from galaxydit.eval.jobs.record import BASELINE
@@ -49,7 +52,7 @@ def validate(
         making,
         retry_failed=True,
         first=[BASELINE, *(name for name in names if name.startswith("galaxydit"))],
-        progress=PageProgress(out),
+        progress=PageProgress(out, console),
     )
     page, data = write_validation(out)
     write_page(read_run(out), out / "report.html")

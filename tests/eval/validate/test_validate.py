@@ -87,8 +87,11 @@ def test_every_run_is_on_the_page_and_a_stopped_validation_resumes(
     made = sorted((out / "units").glob("*.json"))
     for record in (made[1], made[4], made[15]):
         record.unlink()
-    again = validate(out, *options)
-    assert "3 videos to make" in capsys.readouterr().out
+    again = validate(out, *options, "--json")
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == again
+    assert "3 videos to make" in shown.err
+    assert "15 done, 0 failed, 1 remaining" in shown.err
     assert content(again) == content(data)
     assert again["differences"] == data["differences"]
 
@@ -121,6 +124,13 @@ def test_a_model_that_is_not_published_needs_a_number_of_steps(
     assert stopped.value.code == 2
     assert "steps=None is not allowed" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out").exists()
+
+
+def test_json_of_a_plan_is_refused_because_a_plan_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["validate", "--model", "wan-tiny", "--out", str(tmp_path), "--dry-run", "--json"])
+    assert stopped.value.code == 2
+    assert "--json: has no effect with --dry-run" in " ".join(capsys.readouterr().err.split())
 
 
 def test_without_weights_and_network_the_cost_is_a_prediction(tmp_path: Path) -> None:
