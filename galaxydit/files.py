@@ -3,7 +3,7 @@
 import json
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ def naming_errors(path: str | Path, partial: Path | None = None) -> Iterator[Non
     try:
         yield
     except OSError as error:
-        if error.errno is None or (error.filename is not None and str(error.filename) != str(partial)):
+        temporary = (str(partial), f"file:{partial}")  # the latter is the address that FFmpeg is given
+        if error.errno is None or (error.filename is not None and str(error.filename) not in temporary):
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
 
@@ -28,9 +29,10 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         with naming_errors(path, partial):
             yield partial
-        partial.replace(path)
+            partial.replace(path)
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only disk refuses this, too, in place of the error that names `path`
+            partial.unlink(missing_ok=True)
 
 
 def write_json(path: Path, data: Any) -> None:

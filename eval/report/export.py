@@ -49,8 +49,8 @@ def write_parquet(run: Run, path: Path) -> Path:
             f"{path.name} needs pyarrow, which is not installed: pip install 'galaxydit[report]', or leave the file "
             "out with --no-parquet"
         ) from error
-    with replacing(path) as partial:
-        parquet.write_table(pyarrow.Table.from_pylist(list(_rows(run)), pyarrow.schema(COLUMNS)), partial)
+    with replacing(path) as partial, partial.open("wb") as file:  # pyarrow's own errors have the temporary name
+        parquet.write_table(pyarrow.Table.from_pylist(list(_rows(run)), pyarrow.schema(COLUMNS)), file)
     return path
 
 

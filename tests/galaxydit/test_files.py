@@ -38,5 +38,20 @@ def test_an_error_that_names_no_file_gets_the_name_of_the_file_that_was_written(
         replacing(tmp_path / "data.json"),
     ):
         raise OSError(28, "No space left on device")
-    with pytest.raises(OSError, match=r": '.*/data\.json'"), replacing(tmp_path / "data.json") as partial:
-        raise OSError(28, "No space left on device", str(partial))
+    for address in ("", "file:"):
+        with pytest.raises(OSError, match=r": '/[^:]*/data\.json'"), replacing(tmp_path / "data.json") as partial:
+            raise OSError(28, "No space left on device", f"{address}{partial}")
+
+
+def test_an_error_names_the_file_also_if_the_temporary_one_cannot_be_moved_or_removed(tmp_path: Path):
+    (tmp_path / "data.json").mkdir()
+    with pytest.raises(OSError, match=r": '.*/data\.json'$"), replacing(tmp_path / "data.json") as partial:
+        partial.write_text("whole")
+
+    def fail_like_a_read_only_disk() -> None:
+        with replacing(tmp_path / "data.json") as partial:
+            partial.mkdir()  # because no folder can be unlinked
+            raise OSError(30, "Read-only file system", str(partial))
+
+    with pytest.raises(OSError, match=r"Read-only file system: '.*/data\.json'$"):
+        fail_like_a_read_only_disk()

@@ -51,6 +51,15 @@ def test_the_largest_seed_fits_into_parquet(run_of: Callable[..., Path], tmp_pat
     assert set(table.column("seed").to_pylist()) == {2**64 - 1}
 
 
+@pytest.mark.parametrize("write", [write_csv, write_parquet])
+def test_an_error_names_the_table_and_no_temporary_file(run_of: Callable[..., Path], write: Callable) -> None:
+    if write is write_parquet:
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    with pytest.raises(OSError, match=r"results'$") as raised:  # /proc takes no file from anyone
+        write(read_run(run_of(["a"])), Path("/proc/results"))
+    assert ".results." not in str(raised.value)
+
+
 @pytest.mark.parametrize("prompt", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
 def test_no_cell_is_a_formula(run_of: Callable[..., Path], tmp_path: Path, prompt: str) -> None:
     rows = read_csv(write_csv(read_run(run_of([prompt])), tmp_path / "results.csv"))
