@@ -61,7 +61,7 @@ class PromptKeys:
 def read_job(path: Path) -> Job:
     """The job in a file, with paths relative to its folder.
 
-    Raises FileNotFoundError for a missing file, GalaxyDiTError with file, key and value for wrong content.
+    Raises FileNotFoundError for a missing job file, GalaxyDiTError with file, key and value for wrong content.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is no file: check the spelling; {CURE}")
@@ -201,7 +201,7 @@ def _listed_prompts(table: str, keys: PromptKeys, data: dict[str, Any], folder: 
 
 def _read_prompts(path: Path, place: str) -> tuple[str, ...]:
     if not path.is_file():
-        raise FileNotFoundError(f"{place}={str(path)!r} is no file; check the spelling")
+        raise refusal(place, str(path), "a text file", "check the spelling")
     return parse(Texts, read_lines(path, place), place, "write different ones, one a line")
 
 

@@ -402,7 +402,7 @@ def test_many_accelerated_videos_are_units_of_a_job_without_baseline(
         (["--out", "o"], "either --prompt or --prompts"),
         (["--prompts", "p.txt", "--out", "o.mp4"], "--prompts writes a folder"),
         (["--prompt", "x", "--out", "o.mp4", "--ray"], "--ray"),
-        (["--prompts", "no.txt", "--out", "o"], "prompts.file='no.txt' is no file"),
+        (["--prompts", "no.txt", "--out", "o"], "prompts.file='no.txt' is not allowed: expected a text file"),
     ],
 )
 def test_options_of_many_videos_are_checked(options: list[str], message: str, capsys: pytest.CaptureFixture):

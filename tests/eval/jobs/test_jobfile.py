@@ -204,7 +204,7 @@ def test_bad_prompt_files_are_refused(tmp_path: Path, content: bytes, message: s
 def test_missing_files_are_named(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match=r"no\.toml is no file"):
         read_job(tmp_path / "no.toml")
-    with pytest.raises(FileNotFoundError, match=r"no\.txt' is no file"):
+    with pytest.raises(GalaxyDiTError, match=r"\.toml: prompts\.file='.*no\.txt' is not allowed: expected a text file"):
         read_job(write(tmp_path, 'model = "wan-tiny"\n[prompts]\nfile = "no.txt"'))
 
 
