@@ -77,7 +77,7 @@ def _skip_lines(records: Sequence[VideoRecord]) -> Iterator[str]:
         for name, why in record.skipped.items()
         if record.variant != BASELINE or name not in METRICS or not METRICS[name].needs_reference
     )
-    return (f"{title} for {count} videos: {why}" for (title, why), count in counts.items())
+    return (f"{title} for {count} video{'s' * (count > 1)}: {why}" for (title, why), count in counts.items())
 
 
 def _option(option: tuple[str, Any]) -> str:

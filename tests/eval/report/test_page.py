@@ -257,7 +257,7 @@ def test_what_was_not_measured_is_said_with_its_reason_and_number_of_videos(run_
 
     root = run_of(["a", "b"], change, variants={"baseline": 1.0, "fast": 2.0})
     too_small = "MS-SSIM for 2 videos: it has 64x64 pixels: expected sides of at least 176"
-    assert build(root).data["skipped"] == [too_small, "PSNR for 1 videos: it broke"]
+    assert build(root).data["skipped"] == [too_small, "PSNR for 1 video: it broke"]
 
 
 def test_benchmark_results_are_shown_with_their_drops_and_without_a_total_they_lack(
