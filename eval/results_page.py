@@ -30,7 +30,7 @@ from galaxydit.eval.methods.registry import CONTROL
 from galaxydit.pipelines.disturbance import DISTURBED
 from galaxydit.pipelines.table import DASH, Table, digits, number
 
-PAGES = ("README.md", "eval/results/README.md", "eval/results/tried.md", "eval/results/compare/tables.md")
+PAGES = ("README.md", "eval/results/README.md", "eval/results/compare/tables.md")
 SECONDS, JOULES = ("denoise_seconds", "end_to_end_seconds"), ("denoise_joules", "energy_per_video_joules")
 SECTION = re.compile(r"(<!-- made by: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MEANS = "mean (worst), dB, by compute"
