@@ -180,10 +180,11 @@ class Generation:
         if not pending:
             return True
         measured = torch.stack([numbers for numbers, _ in pending]).tolist()
-        continued = [
-            trajectory.continues(numbers, move, self.noise) or move.step <= since
-            for numbers, (_, move) in zip(measured, pending, strict=True)
-        ]
+        moves = [(numbers, move) for numbers, (_, move) in zip(measured, pending, strict=True)]
+        if self.noise is Noise.POSSIBLE:  # its draws may move a latent far, but not as far as another latent is
+            since = max(since, self.first + 2)
+            return all(numbers[0] <= numbers[1] or move.step <= since for numbers, move in moves)
+        continued = [trajectory.continues(*each, self.noise) or each[1].step <= since for each in moves]
         trajectory.is_certain = True  # the pipeline's own loop is under way
         return all(continued)
 
