@@ -70,7 +70,7 @@ class ResultsFile:
 
 @dataclass(frozen=True)
 class Compared:
-    """Results on the same captions, and this project's schedule on those of its captions.
+    """Results on the same captions.
 
     `runs` are all of the same conditions, most captions first: of two with the same result and seeds, the first one
     counts. A caption's PSNR is the mean over its seeds.
@@ -86,7 +86,7 @@ class Compared:
         for run in self.runs:
             for key in run.results:
                 captions = first_captions(self.runs, key)
-                if captions == self.captions or (key[0] == OURS and set(self.captions) <= set(captions)):
+                if set(self.captions) <= set(captions):
                     found.setdefault(key, {}).setdefault(run.seeds, run)
         return found
 
