@@ -21,6 +21,15 @@ def test_a_first_sigma_rounded_to_a_little_more_than_1_is_1() -> None:
     assert sigmas[1:] == pytest.approx(scheduler.sigmas[1:50].tolist())
 
 
+def test_noise_levels_that_are_changed_in_place_are_read_again() -> None:
+    scheduler = FlowMatchEulerDiscreteScheduler()
+    scheduler.set_timesteps(4)
+    before = sigmas_of(scheduler, 4)
+    scheduler.sigmas.mul_(0.5)
+    assert before is not None
+    assert sigmas_of(scheduler, 4) == tuple(sigma / 2 for sigma in before)
+
+
 @pytest.mark.parametrize("sigmas", [[0.5, 0.6, 0.1], [0.5, 0.1]])
 def test_noise_levels_that_rise_and_fall_or_are_too_few_are_not_told(sigmas: list[float]) -> None:
     assert sigmas_of(SimpleNamespace(sigmas=sigmas), 3) is None
