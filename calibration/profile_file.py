@@ -13,8 +13,9 @@ from galaxydit.runtime.recognition import transformers_of
 
 def keep(profile: Profile, path: Path, pipe: DiffusionPipeline) -> bool:
     """Save a profile unless the file holds a better one of the pipeline; whether it was saved."""
-    before, mismatch = stored(path, pipe)
-    if before is not None and mismatch is None and worth(before) > worth(profile):
+    before = _read(path)
+    # The weights are read last, because that takes long for a large model, and this is asked after each recording.
+    if before is not None and worth(before) > worth(profile) and _mismatch(before, pipe) is None:
         return False
     profile.save(path)
     return True
@@ -27,11 +28,19 @@ def worth(profile: Profile) -> tuple[int, int]:
 
 def stored(path: Path, pipe: DiffusionPipeline) -> tuple[Profile | None, Mismatch | None]:
     """The profile in a file, and why it does not belong to the pipeline; a damaged one is warned of and None."""
+    profile = _read(path)
+    return profile, None if profile is None else _mismatch(profile, pipe)
+
+
+def _read(path: Path) -> Profile | None:
     if not path.exists():
-        return None, None
+        return None
     try:
-        profile = read_profile(path)
+        return read_profile(path)
     except GalaxyDiTError as error:
-        warnings.warn(f"galaxydit: {error}, so it is made again", ProfileWarning, stacklevel=3)
-        return None, None
-    return profile, profile_mismatch(profile, list(transformers_of(pipe).values()))
+        warnings.warn(f"galaxydit: {error}, so it is made again", ProfileWarning, stacklevel=4)
+        return None
+
+
+def _mismatch(profile: Profile, pipe: DiffusionPipeline) -> Mismatch | None:
+    return profile_mismatch(profile, list(transformers_of(pipe).values()))

@@ -97,7 +97,6 @@ class Engine:
             self.session.warn_and_note(str(error))
             self.session.leave_unknown(self.component, self.stack.blocks, error.latent)
             return None
-        self.session.listener.tell()
         branch = trajectory.branch_of(identity)
         state = trajectory.enter(identity, branch)
         if branch in state.conditions and (changed := identity.changed(state.conditions[branch])):
