@@ -1,7 +1,7 @@
 """Generate one video and time it, in the same way with and without acceleration."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -55,7 +55,7 @@ class GeneratedVideo:
 
 def generate(
     pipe: DiffusionPipeline,
-    prompt: str,
+    prompt: str | Mapping[str, Any],
     settings: GenerationSettings,
     seed: int,
     *,
@@ -66,7 +66,8 @@ def generate(
     """The video of one call of the pipeline, timed. Equal seeds start from equal noise on every device.
 
     Args:
-        prompt: a text, or a JSON object that also names images and videos (`galaxydit.pipelines.inputs`).
+        prompt: a text, or a JSON object that also names images and videos (`galaxydit.pipelines.inputs`); a mapping
+            holds such inputs already read, as by `read_inputs`, and no file is opened.
         decode: False returns the latents without frames and saves the time of the decoder.
         on_step: called after each step with the number of finished steps and the number of all steps.
         cpu_counter: read the energy counter also of a CPU (`meter_of`).
@@ -74,7 +75,7 @@ def generate(
     Raises GalaxyDiTError for a seed or setting that is not allowed, unreadable inputs and lack of memory; ValueError if
     the pipeline needs other inputs, returns no video or does not report its steps.
     """
-    inputs = read_inputs(prompt)
+    inputs = read_inputs(prompt) if isinstance(prompt, str) else dict(prompt)
     check_inputs(pipe, inputs)
     settings = fit_size(pipe, inputs, settings, own_settings(pipe))
     inputs = resize_videos(pipe, inputs, settings)
@@ -103,7 +104,7 @@ def generate(
         )
     watch.share(token_group(next(iter(transformers_of(pipe).values()))))
     return GeneratedVideo(
-        prompt=prompt,
+        prompt=prompt if isinstance(prompt, str) else str(inputs.get("prompt", "")),
         seed=seed,
         settings=settings,
         frames=np.asarray(output.frames[0], dtype=np.float32) if decode else np.zeros((0, 0, 0, 3), np.float32),

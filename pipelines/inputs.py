@@ -134,9 +134,13 @@ def _read_file(name: str, path: str) -> Image.Image | list[Image.Image]:
 
 
 def _read_image(name: str, path: str) -> Image.Image:
-    """The image in RGB as viewers show it: upright, with all grey levels in 8 bits, transparent parts over white."""
     with Image.open(path) as opened:
-        image = ImageOps.exif_transpose(opened)
+        return upright(opened, f"{name}={path!r}")
+
+
+def upright(opened: Image.Image, name: str) -> Image.Image:
+    """The image in RGB as viewers show it: upright, with all grey levels in 8 bits, transparent parts over white."""
+    image = ImageOps.exif_transpose(opened)
     if image.mode.startswith(("I", "F")):
         levels = np.asarray(image)
         if image.mode == "F" or not 0 <= levels.min() <= levels.max() < 2**16:
@@ -145,7 +149,7 @@ def _read_image(name: str, path: str) -> Image.Image:
     if image.has_transparency_data:
         image = image.convert("RGBA")
         if np.asarray(image)[..., 3].min() < 255:
-            text = f"galaxydit: {name}={path!r} has transparent parts, which become white"
-            warnings.warn(text, DataWarning, stacklevel=4)
+            text = f"galaxydit: {name} has transparent parts, which become white"
+            warnings.warn(text, DataWarning, stacklevel=5)
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image.convert("RGB")
