@@ -8,7 +8,7 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.errors import DataWarning
+from galaxydit.errors import DataWarning, refusal
 from galaxydit.pipelines.inputs import IMAGE_LIST, IMAGES, VIDEOS
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import plain_config
@@ -17,6 +17,7 @@ from galaxydit.runtime.recognition import transformers_of
 SMALL_TOKENS = 1800  # at most
 SMALL_SHARE = 0.4  # of the tokens of the full video, at most
 SMALL_LATENT_FRAMES = 4  # at most, and at most half of the full video's, rounded up
+LARGEST_RATIO = 16  # of an input's sides, where one side of the video is given
 TEMPORAL = ("vae_scale_factor_temporal", "vae_temporal_compression_ratio", "vae_temporal_scale_factor")
 
 
@@ -35,13 +36,7 @@ def fit_size(
         return settings
     modulus = modulus_of(pipe)
     if shown and not has_one_size(pipe) and None in (settings.height, settings.width):
-        columns, rows = shown[0][1]
-        scale = math.sqrt(height * width / (rows * columns))
-        scale = settings.height / rows if settings.height else settings.width / columns if settings.width else scale
-        height, width = (
-            side or max(modulus, round(scale * length) // modulus * modulus)
-            for side, length in ((settings.height, rows), (settings.width, columns))
-        )
+        height, width = _sides_like(shown[0], settings, height * width, modulus)
     for name, (columns, rows) in shown:
         # Rounded to multiples of the model's, as `height` and `width` are, could the sides be of this aspect ratio?
         if max((width - modulus) / columns, (height - modulus) / rows) >= min(
@@ -54,6 +49,33 @@ def fit_size(
                 stacklevel=3,
             )
     return replace(settings, height=height, width=width)
+
+
+def _sides_like(
+    shown: tuple[str, tuple[int, int]], settings: GenerationSettings, area: int, modulus: int
+) -> tuple[int, int]:
+    """Height and width in the aspect ratio of an input, with at most `area` pixels; a side of `settings` stays.
+
+    Raises GalaxyDiTError for an aspect ratio that needs a larger area or, beside a given side, is above
+    `LARGEST_RATIO`.
+    """
+    name, (columns, rows) = shown
+    scale = math.sqrt(area / (rows * columns))
+    scale = settings.height / rows if settings.height else settings.width / columns if settings.width else scale
+    ratio = max(rows, columns) / min(rows, columns)
+    largest = LARGEST_RATIO if settings.height or settings.width else area / modulus**2
+    if ratio > largest:
+        expected = f"an aspect ratio of at most {largest:,.0f}:1 for this video, not {ratio:,.0f}:1"
+        raise refusal(name, f"{columns}x{rows} pixels", expected, "crop it, or give height and width")
+    height, width = (
+        side or max(modulus, round(scale * length) // modulus * modulus)
+        for side, length in ((settings.height, rows), (settings.width, columns))
+    )
+    if settings.height or settings.width:
+        return height, width
+    # The shorter side may have been rounded up, which leaves less of the area to the longer one.
+    longest = area // min(height, width) // modulus * modulus
+    return min(height, longest), min(width, longest)
 
 
 def resize_videos(pipe: DiffusionPipeline, inputs: dict[str, Any], settings: GenerationSettings) -> dict[str, Any]:

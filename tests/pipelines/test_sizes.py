@@ -21,7 +21,7 @@ from diffusers import (
 from PIL import Image, ImageDraw
 
 from galaxydit.commands.options import Sizes
-from galaxydit.errors import DataWarning
+from galaxydit.errors import DataWarning, GalaxyDiTError
 from galaxydit.eval.jobs.job import Job
 from galaxydit.eval.jobs.maker import load
 from galaxydit.pipelines.generate import generate
@@ -182,3 +182,33 @@ def test_commands_and_jobs_leave_the_size_to_the_input(
     assert Sizes(width=64).settings_for(pipe).height is None
     monkeypatch.setattr("galaxydit.eval.jobs.maker.load_pipeline", lambda *_, **__: pipe)
     assert load(Job(model="any", prompts=("a cat",)))[1].width is None
+
+
+@pytest.mark.parametrize("name", ["image", "video"])
+@pytest.mark.parametrize("area", [(64, 128), (480, 832), (704, 1280)])
+def test_no_input_makes_a_video_larger_than_the_area(
+    area: tuple[int, int], name: str, tiny_wan_pipeline: WanPipeline
+) -> None:
+    pipe, recommended = image_to_video(tiny_wan_pipeline), replace(WIDE, height=area[0], width=area[1])
+    sizes = [(columns, rows) for columns in (1, 7, 64, 333, 999, 10_000) for rows in (1, 63, 480, 12_679)]
+    fitted_sizes = 0
+    for columns, rows in sizes:
+        shown = Image.new("1", (columns, rows))
+        inputs = {name: shown if name == "image" else [shown]}
+        ratio = max(rows, columns) / min(rows, columns)
+        if ratio <= area[0] * area[1] / 16**2:
+            fitted = fit_size(pipe, inputs, FREE, recommended)
+            assert (fitted.height or 0) * (fitted.width or 0) <= area[0] * area[1]
+            fitted_sizes += 1
+        else:
+            with pytest.raises(GalaxyDiTError, match=rf"{name}='{columns}x{rows} pixels'.*not {ratio:,.0f}:1"):
+                fit_size(pipe, inputs, FREE, recommended)
+    assert 0 < fitted_sizes < len(sizes)
+
+
+@pytest.mark.parametrize("side", [{"height": 64}, {"width": 64}])
+def test_a_given_side_leaves_the_other_one_bounded(side: dict[str, int], tiny_wan_pipeline: WanPipeline) -> None:
+    pipe, settings = image_to_video(tiny_wan_pipeline), replace(FREE, **side)
+    for size in ((10_000, 1), (1, 10_000)):
+        with pytest.raises(GalaxyDiTError, match="at most 16:1 for this video, not 10,000:1"):
+            fit_size(pipe, {"image": Image.new("1", size)}, settings, WIDE)
