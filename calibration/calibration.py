@@ -1,7 +1,6 @@
 """`calibrate`: record, rank, plan and solve thresholds, choose by generated videos, verify."""
 
 import inspect
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from galaxydit.calibration.recording import Recording, ratios_of_distances
 from galaxydit.calibration.redundancy import Redundancy
 from galaxydit.calibration.search import LONGEST_GAP, PLANNER_VERSION, Order
 from galaxydit.errors import check_number, refusal
+from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.conditions import conditions_of, package_versions
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.published_models import own_settings, recommended_settings
@@ -30,7 +30,7 @@ from galaxydit.policies.schedule import full_step_count
 from galaxydit.profiles.schema import SCHEMA_VERSION, Profile
 from galaxydit.validation import parse
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
 KIND = "calibration"

@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -9,6 +10,7 @@ from markupsafe import Markup
 from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.plots import draw_all
 from galaxydit.calibration.tables import compared_table, ranking_table, redundancy_table, settings_table, target_table
+from galaxydit.foreign_text import printable
 from galaxydit.pipelines.table import Table
 
 PAGE = """\
@@ -51,7 +53,7 @@ trajectory, as in arXiv 2512.03451, and between samples at the same step, where 
 def write_report(calibration: Calibration, folder: Path, model: str | None = None) -> Path:
     """Write the figures and `report.html` to `folder`; the path of the page, whose title names `model`."""
     profile, seconds = calibration.profile, calibration.profile.evidence.seconds
-    page = Environment(autoescape=True, undefined=StrictUndefined).from_string(PAGE)
+    page = Environment(autoescape=True, undefined=StrictUndefined, finalize=_printed).from_string(PAGE)
     text = page.render(
         title=f"Calibration of {model or profile.model.class_name}",
         calibration=calibration,
@@ -74,6 +76,11 @@ def write_report(calibration: Calibration, folder: Path, model: str | None = Non
     )
     (folder / "report.html").write_text(text, encoding="utf-8")
     return folder / "report.html"
+
+
+def _printed(value: Any) -> Any:
+    """What the page shows for a value of the template: text in printable characters, and finished HTML as it is."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _html(rows: list[dict[str, str]]) -> Markup:

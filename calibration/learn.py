@@ -17,6 +17,7 @@ from galaxydit.calibration.budget import Budget
 from galaxydit.calibration.calibration import calibrate
 from galaxydit.calibration.profile_file import keep, stored, worth
 from galaxydit.errors import ProfileWarning
+from galaxydit.foreign_text import printable
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import LiveProgress, hash_of
 from galaxydit.pipelines.settings import GenerationSettings
@@ -70,7 +71,7 @@ def learn(
                 settings=settings,
                 name=path.stem,
                 on_profile=save,
-                say=console.print,
+                say=lambda text: console.print(printable(text), markup=False, highlight=False),
                 progress=progress,
             )
     return _at(path, made.profile) if is_kept else made.profile

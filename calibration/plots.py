@@ -13,6 +13,7 @@ from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.fit import points_of
 from galaxydit.calibration.recording import LAGS
 from galaxydit.calibration.thresholds import planned_steps
+from galaxydit.foreign_text import drawable
 from galaxydit.pipelines.disturbance import DISTURBED
 from galaxydit.request import PROXY, SCHEDULE
 
@@ -55,8 +56,8 @@ def draw_ranking(calibration: Calibration, figure: Figure) -> None:
         axes.plot([row.between_low, row.between_high], [place, place], color=GREY, lw=2, alpha=0.45)
         axes.plot(row.between, place, "x", color=GREY)
     axes.axvline(0, color=GREY, lw=1)
-    axes.set_yticks(range(len(rows)), [row.proxy.replace("_", " ") for row in rows], fontsize=7)
-    used = calibration.profile.recipe.proxy.replace("_", " ")
+    axes.set_yticks(range(len(rows)), [_name_of(row.proxy) for row in rows], fontsize=7)
+    used = _name_of(calibration.profile.recipe.proxy)
     axes.set(xlabel="Spearman's rho with the error of reuse, 95 % interval over prompts", title=f"Used: {used}")
 
 
@@ -73,7 +74,7 @@ def draw_scatter(calibration: Calibration, figure: Figure) -> None:
             y = np.concatenate([r.guided_change(lag) for r in calibration.recordings])
             colour = _ramp((lag - 1) / (len(LAGS) - 1))
             axes.plot(x, y, ".", ms=3, color=colour, alpha=0.5, label=f"{lag} step{'s' if lag > 1 else ''}")
-        name = row.proxy.replace("_", " ")
+        name = _name_of(row.proxy)
         axes.set(xlabel=f"{name}: summed distance", title=f"{'best' if row is best else 'worst'}, rho {row.rho:.2f}")
         if row is best:
             axes.set_ylabel("relative change of the guided prediction")
@@ -94,7 +95,7 @@ def draw_fit(calibration: Calibration, figure: Figure) -> None:
         colour = _ramp(place / max(1, len(curves) - 1))
         axes.plot(x, y, "-o", ms=3, color=colour, label=f"sigma {curve.sigma:.2f}")
         axes.fill_between(x, np.maximum(0, y - spread), y + spread, color=colour, alpha=0.1)
-    name = profile.recipe.proxy.replace("_", " ")
+    name = _name_of(profile.recipe.proxy)
     axes.set(xlabel=f"{name}: distance since the last full step", ylabel="relative error of the prediction")
     axes.set_ylim(0, 1.15 * max(float(np.max(np.add(curve.errors, curve.spread))) for curve in curves))
     axes.legend()
@@ -132,7 +133,7 @@ def draw_blocks(calibration: Calibration, figure: Figure) -> None:
     for row, axes_of_row in enumerate(figure.subplots(rows, columns, squeeze=False)):
         for column, axes in enumerate(axes_of_row):
             image = axes.imshow(changes[row, column], aspect="auto", origin="lower", norm=norm, cmap="viridis")
-            axes.set_title(f"{redundancy.parts[column].replace('_', ' ')}, {redundancy.branches[row]}", fontsize=8)
+            axes.set_title(f"{_name_of(redundancy.parts[column])}, {_name_of(redundancy.branches[row])}", fontsize=8)
             axes.set(xlabel="step", ylabel="block")
             axes.grid(False)
     figure.colorbar(image, ax=figure.axes, label="relative L1 change", shrink=0.8)
@@ -167,7 +168,7 @@ def draw_proxies(calibration: Calibration, figure: Figure) -> None:
         for place, compared_proxy in enumerate(compared):
             rho, colour = getattr(rows[compared_proxy.proxy], kind), f"C{place}"
             for marker, measured in zip("osD^v", compared_proxy.measured, strict=False):
-                text = f"{compared_proxy.proxy.replace('_', ' ')}, {measured.speedup:g}x"
+                text = f"{_name_of(compared_proxy.proxy)}, {measured.speedup:g}x"
                 text += " (used)" if compared_proxy.proxy == used else ""
                 axes.plot(rho, measured.psnr_db, marker, color=colour, label=text)
                 if measured.psnr_low is not None and measured.psnr_high is not None:
@@ -230,6 +231,11 @@ FIGURES: dict[str, Callable[[Calibration, Figure], None]] = {
     "budget": draw_budget,
     "redundancy-of-blocks": draw_blocks,
 }
+
+
+def _name_of(text: str) -> str:
+    """A proxy, a part of a block or a branch in words that matplotlib draws as they are."""
+    return drawable(text.replace("_", " "))
 
 
 def _ramp(share: float) -> tuple[float, float, float]:

@@ -3,6 +3,7 @@
 from itertools import zip_longest
 
 from galaxydit.calibration.redundancy import Redundancy
+from galaxydit.foreign_text import in_markdown, one_line
 from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.table import Table
 from galaxydit.profiles.evidence import Seconds, Verification
@@ -110,15 +111,15 @@ def card_of(profile: Profile, model: str, repository: str) -> str:
     return f"""---
 library_name: diffusers
 tags: [galaxydit, video-generation, acceleration]
-base_model: {model}
+base_model: {one_line(model)}
 ---
-# Profile of {model} for galaxydit
+# Profile of {in_markdown(model)} for galaxydit
 
 ```python
 galaxydit.accelerate(pipe, speedup=2, profile="hf://{repository}")
 ```
 
-Made by `galaxydit calibrate`. It rests on {profile.basis}. {profile.evidence.reason}.
+Made by `galaxydit calibrate`. It rests on {profile.basis}. {in_markdown(profile.evidence.reason)}.
 
 ## Speedups
 

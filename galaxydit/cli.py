@@ -25,9 +25,9 @@ from galaxydit.commands.inspect import inspect
 from galaxydit.commands.latency import latency
 from galaxydit.commands.options import RayCommand, grouped
 from galaxydit.commands.validate import validate
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import GalaxyDiTError, short_reason
+from galaxydit.foreign_text import printable
 from galaxydit.pipelines.interrupts import heeding_interrupts
-from galaxydit.pipelines.terminal import printable
 
 app = typer.Typer(
     name="galaxydit",
@@ -73,8 +73,8 @@ def _without_traceback(record: logging.LogRecord) -> bool:
     """Logging filter: a traceback becomes one line."""
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
-        record.msg, record.args = f"{record.getMessage()}: {type(error).__name__}: {_one_line(error)[:300]}", ()
-        record.exc_info = None
+        record.msg, record.args = f"{record.getMessage()}: {short_reason(error, 300)}", ()
+        record.exc_info = record.exc_text = None
     return True
 
 
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:  # of the model or of a library
         if "--debug" in arguments:
             raise
-        text = f"{type(error).__name__}: {_one_line(error)[:500]}"
+        text = short_reason(error, 500)
         say(f"error: {text}; check that the options suit the model, or see where with `galaxydit --debug`", "red")
         sys.exit(1)
 
@@ -127,7 +127,8 @@ def _show_each_once() -> Callable[..., None]:
 def _with_cure(error: Exception) -> str:
     """The text of an error, with advice for the user added if the text has none."""
     if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{str(error.filename)[:200]} cannot be used: {error.strerror}; check the path, its rights and the disk"
+        path = printable(error.filename)[:200]
+        return f"{path} cannot be used: {error.strerror}; check the path, its rights and the disk"
     text = str(error)
     if isinstance(error, GalaxyDiTError) or re.search(r"; |: [a-z]", text):
         return text
@@ -136,7 +137,7 @@ def _with_cure(error: Exception) -> str:
 
 
 def _one_line(message: object) -> str:
-    return " ".join(str(message).split())
+    return " ".join(printable(message).split())
 
 
 if __name__ == "__main__":

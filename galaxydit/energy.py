@@ -3,7 +3,6 @@
 "Without a counter" means that `meter_of` gives no meter. The owner of a reading is the pipeline that it was taken for.
 """
 
-import logging
 import math
 import threading
 from collections.abc import Callable, Mapping
@@ -14,7 +13,9 @@ from typing import Any
 
 import torch
 
-logger = logging.getLogger(__name__)
+from galaxydit.foreign_text import logger_of
+
+logger = logger_of(__name__)
 INSTALL = "zeus is not installed: pip install 'galaxydit[energy]'"
 SHARED_PROCESS = "another process uses the device, so its joules count too"
 SHARED_GENERATION = "another generation ran on the device at the same time, so its joules count too"

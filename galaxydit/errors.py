@@ -1,6 +1,5 @@
 """Errors and warnings of the plugin, and the checks that raise them in one form."""
 
-import logging
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +8,9 @@ from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
 
-logger = logging.getLogger(__name__)
+from galaxydit.foreign_text import logger_of, one_line, without_secrets
+
+logger = logger_of(__name__)
 
 
 class GalaxyDiTError(ValueError):
@@ -19,27 +20,35 @@ class GalaxyDiTError(ValueError):
     """
 
     def __init__(self, problem: str, cure: str = "", *, field: str = "", value: Any = None, expected: str = "") -> None:
-        super().__init__(f"{problem}; {cure}" if cure else problem)
-        self.problem, self.cure, self.field, self.value, self.expected = problem, cure, field, value, expected
+        self.problem, self.cure, self.expected = one_line(problem), one_line(cure), one_line(expected)
+        self.field, self.value = field, value
+        super().__init__(f"{self.problem}; {self.cure}" if cure else self.problem)
 
 
-class FullComputeWarning(UserWarning):
+class GalaxyDiTWarning(UserWarning):
+    """Base class of the plugin's warnings, whose text is safe to print, whatever names and notes it quotes."""
+
+    def __init__(self, text: object = "") -> None:
+        super().__init__(one_line(text))
+
+
+class FullComputeWarning(GalaxyDiTWarning):
     """Steps are computed in full that could be reused; the report's `notes` have the same text."""
 
 
-class NoEffectWarning(UserWarning):
+class NoEffectWarning(GalaxyDiTWarning):
     """The plugin is attached but can reuse nothing with these settings."""
 
 
-class ProfileWarning(UserWarning):
+class ProfileWarning(GalaxyDiTWarning):
     """A generation differs from the conditions of its profile; the report's `notes` have the same text."""
 
 
-class UnknownFamilyWarning(UserWarning):
+class UnknownFamilyWarning(GalaxyDiTWarning):
     """A transformer is of no known family and was recognised by its blocks alone."""
 
 
-class DataWarning(UserWarning):
+class DataWarning(GalaxyDiTWarning):
     """A part of a file is changed or lost, such as an image's aspect ratio or a video's sound."""
 
 
@@ -49,7 +58,7 @@ def refusal(field: str, value: Any, expected: str, cure: str) -> GalaxyDiTError:
         shown = repr(value)
     except Exception:  # such as an integer of more digits than Python shows
         shown = f"<{type(value).__name__}>"
-    shown = " ".join(shown.split())
+    shown = " ".join(without_secrets(shown).split())  # before it is cut, which could leave half a secret
     shown = shown if len(shown) <= 160 else f"{shown[:60]}...{shown[-60:]}"
     problem = f"{field}={shown} is not allowed: expected {expected}"
     return GalaxyDiTError(problem, cure, field=field, value=value, expected=expected)
@@ -61,8 +70,14 @@ def noted(failures: dict[str, str], name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        failures[name] = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        failures[name] = short_reason(error, 300)
         logger.warning("%s is missing: %s", name, failures[name])
+
+
+def short_reason(error: BaseException, most: int, *, named: bool = True) -> str:
+    """The text of a library's exception on one line, safe to print, at most `most` characters; its class first."""
+    text = f"{type(error).__name__}: {error}" if named else str(error)
+    return one_line(" ".join(text.split()))[:most]
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from typing import IO, Any
 
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.energy import Energy
+from galaxydit.foreign_text import drawable, one_line
 from galaxydit.outcome import Goal, headline
 from galaxydit.policies.policy import Reason
 from galaxydit.policies.threshold import Threshold
@@ -135,7 +136,7 @@ class Report:
         lines += ["Steps were computed because of:"] if reasons else []
         lines += [f"  - {reason.value} ({count} step{'s' * (count > 1)})" for reason, count in reasons.most_common()]
         joules = [self.energy_joules.note] if self.energy_joules and self.energy_joules.note else []
-        return "\n".join([*lines, *(f"Note: {note}." for note in (*self.notes, *joules))])
+        return "\n".join(map(one_line, [*lines, *(f"Note: {note}." for note in (*self.notes, *joules))]))
 
     def plot(self, path: str | Path | IO[bytes]) -> None:
         """Draw each branch's calls, dark if computed, and the proxy's `accumulated` distance to an image file."""
@@ -153,7 +154,7 @@ class Report:
         samples = sorted({sample for _, _, sample in rows})
         several = len({transformer for transformer, _, _ in rows}) > 1
         labels = [
-            (f"{name} " if several else "") + branch + (f" sample {sample}" if len(samples) > 1 else "")
+            drawable((f"{name} " if several else "") + branch + (f" sample {sample}" if len(samples) > 1 else ""))
             for name, branch, sample in rows
         ]
         axes[0].set_yticks(range(len(rows)), labels)
@@ -172,7 +173,7 @@ class Report:
             if isinstance(policy, Threshold) and policy.threshold > 0:
                 axes[1].axhline(policy.threshold, color=REUSED, linestyle="--", label="threshold")
                 axes[1].legend(frameon=False)
-            axes[1].set_ylabel(f"{self.config.watched.name}\ndistance since full step")
+            axes[1].set_ylabel(f"{drawable(self.config.watched.name)}\ndistance since full step")
             axes[1].set_ylim(bottom=0)
         axes[-1].set_xlabel("step")
         axes[-1].set_xlim(-0.6, self.steps - 0.4)

@@ -12,7 +12,7 @@ from diffusers import ContextParallelConfig, DiffusionPipeline, GGUFQuantization
 from diffusers.models.attention_dispatch import AttentionBackendName
 from torch import distributed
 
-from galaxydit.errors import check_choice, refusal
+from galaxydit.errors import check_choice, refusal, short_reason
 from galaxydit.pipelines.runs.run import Rank
 from galaxydit.runtime.recognition import transformers_of
 
@@ -28,7 +28,7 @@ def add_lora(pipe: DiffusionPipeline, lora: str) -> None:
     try:
         pipe.load_lora_weights(lora, use_safetensors=True)
     except Exception as error:  # whatever diffusers and PEFT raise for files that do not fit
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        reason = short_reason(error, 300)
         raise refusal("lora", lora, f"one that {type(pipe).__name__} can load ({reason})", cure) from error
     if not pipe.get_active_adapters():
         raise refusal("lora", lora, f"one with layers of {type(pipe).__name__}", cure)
@@ -45,7 +45,7 @@ def set_attention(transformers: Iterable[Any], backend: str) -> None:
         for transformer in transformers:
             transformer.set_attention_backend(backend)
     except (ImportError, RuntimeError, ValueError) as error:
-        expected = f"a backend that runs here ({' '.join(str(error).split())[:200]})"
+        expected = f"a backend that runs here ({short_reason(error, 200, named=False)})"
         raise refusal("attention", backend, expected, "install its package, or pass native") from error
 
 

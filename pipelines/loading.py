@@ -1,7 +1,6 @@
 """Find a video pipeline by name, folder or hub id and load it, unchanged, with diffusers."""
 
 import json
-import logging
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,7 +11,8 @@ from diffusers import DiffusionPipeline, UniPCMultistepScheduler
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
-from galaxydit.errors import GalaxyDiTError, check_choice, refusal
+from galaxydit.errors import GalaxyDiTError, check_choice, refusal, short_reason
+from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.additions import add_lora, compile_blocks, load_transformer, set_attention
 from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.memory import is_out_of_memory
@@ -22,7 +22,7 @@ from galaxydit.pipelines.runs.unit import flatten
 from galaxydit.pipelines.settings import Offload
 from galaxydit.runtime.recognition import transformers_of
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 WEIGHTS = (".safetensors", ".bin")
 
 
@@ -106,7 +106,7 @@ def load_pipeline(
     except Exception as error:  # whatever libraries raise for damaged weights and for parts that do not fit
         if isinstance(error, OSError) and folder is None:  # of the hub, with its own words
             raise
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        reason = short_reason(error, 300)
         if is_out_of_memory(error):
             expected = f"one that fits into the memory of {device} ({reason})"
             cure = "keep its weights in CPU memory with --offload model (load_pipeline(offload=...) in Python)"

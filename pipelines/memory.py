@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import GalaxyDiTError, short_reason
 from galaxydit.pipelines.settings import GenerationSettings
 
 
@@ -25,7 +25,7 @@ def memory_error(pipe: DiffusionPipeline, settings: GenerationSettings) -> Itera
         if not is_out_of_memory(error):
             raise
         size = f"{settings.width}x{settings.height} pixels, {settings.num_frames} frames"
-        cause = str(error).splitlines()[0][:160]
+        cause = short_reason(error, 160, named=False)
         raise GalaxyDiTError(
             f"{size} do not fit into the memory of {pipe._execution_device} ({cause}); take a smaller "
             "--height, --width or --frames, or --offload model or sequential (load_pipeline(offload=...) in Python)"

@@ -7,6 +7,7 @@ from pathlib import Path
 from huggingface_hub import try_to_load_from_cache
 
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
+from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.published_models import CHECKPOINTS, Checkpoint, checkpoint_of
 
 EMBEDDED = {"wan-tiny": Path(__file__).parent / "wan_tiny" / "weights"}
@@ -50,7 +51,8 @@ def local_folder(name: str) -> Path | None:
         proposal = did_you_mean(name, names) or "; such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers"
         raise GalaxyDiTError(f"model={name!r} is not allowed: expected {expected}{proposal}")
     if not (folder / INDEX).is_file():
-        raise FileNotFoundError(f"{what}: there is no {INDEX} in {folder}; write the folder with save_pretrained")
+        missing_index = f"{what}: there is no {INDEX} in {folder}; write the folder with save_pretrained"
+        raise FileNotFoundError(one_line(missing_index))
     try:
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
         parts = [name for name, kind in index.items() if isinstance(kind, list) and any(kind)]

@@ -12,8 +12,8 @@ from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from galaxydit.foreign_text import in_markdown, one_line, printable
 from galaxydit.pipelines.disturbance import DISTURBED
-from galaxydit.pipelines.terminal import printable
 
 DASH = "-"
 GAP = 2  # spaces between the columns of a terminal
@@ -38,9 +38,9 @@ class Table:
         """Columns of whole words: headings wrap, then the last column of text; lists of values if that is too wide."""
         if not self.headings:
             return
-        headings = [printable(heading) for heading in self.headings]
+        headings = [one_line(heading) for heading in self.headings]
         # Two lines keep the columns of disturbed seconds narrow.
-        rows = [[printable(cell).replace(DISTURBED, f",\n{DISTURBED[2:]}") for cell in row] for row in self.rows]
+        rows = [[one_line(cell).replace(DISTURBED, f",\n{DISTURBED[2:]}") for cell in row] for row in self.rows]
         columns = [[line for row in rows for line in row[at].split("\n")] for at in range(len(headings))]
         widths = [max(map(cell_len, column), default=0) for column in columns]
         text, free = self.labels - 1, options.max_width - GAP * (len(headings) - 1)
@@ -57,7 +57,7 @@ class Table:
         fitted[text] = min(fitted[text], rest)
         table = RichTable(
             *(
-                Column(name, width=width, justify="left" if at <= text else "right")
+                Column(Text(name), width=width, justify="left" if at <= text else "right")
                 for at, (name, width) in enumerate(zip(headings, fitted, strict=True))
             ),
             box=SIMPLE_HEAD,
@@ -76,19 +76,24 @@ class Table:
         last = len(self.headings) - 1
         is_text = [index < self.labels or (self.has_notes and index == last) for index in range(last + 1)]
         rules = ["---" if text else "---:" for text in is_text]
-        return "\n".join(f"| {' | '.join(cells)} |" for cells in (self.headings, rules, *self.rows))
+        shown = [[in_markdown(cell) for cell in cells] for cells in (self.headings, *self.rows)]
+        return "\n".join(f"| {' | '.join(cells)} |" for cells in (shown[0], rules, *shown[1:]))
 
     def html(self) -> str:
         """A `<table>` with escaped cells."""
-        head = "".join(f"<th>{escape(heading)}</th>" for heading in self.headings)
-        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        rows = "".join(f"<tr>{''.join(_in_html(cell, 'td') for cell in row)}</tr>" for row in self.rows)
+        head = "".join(_in_html(heading, "th") for heading in self.headings)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def _narrowest(heading: str, lines: int) -> int:
     """The width at which a heading takes at most so many lines of whole words, or its longest word's."""
     widths = range(max(map(cell_len, heading.split()), default=0), cell_len(heading) + 1)
     return next(width for width in widths if len(wrap(heading, width or 1)) <= lines or width == cell_len(heading))
+
+
+def _in_html(cell: str, tag: str) -> str:
+    return f"<{tag}>{escape(printable(cell))}</{tag}>"
 
 
 def _as_list(headings: Sequence[str], row: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from galaxydit.errors import DataWarning, refusal
 from galaxydit.files import replacing
+from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.psnr import nan_error
 from galaxydit.pipelines.settings import check_fps
 
@@ -219,6 +220,7 @@ def _draw_label(label: str, width: int) -> NDArray[np.uint8]:
     """The label in white on black, `(LABEL_HEIGHT, width, 3)` uint8, in the largest font size that fits."""
     image = Image.new("RGB", (width, LABEL_HEIGHT))
     draw = ImageDraw.Draw(image)
+    label = one_line(label)
     size = 16
     while size > 6 and draw.textlength(label, font=ImageFont.load_default(size)) > width:
         size -= 1

@@ -6,7 +6,6 @@ all. A method fails if its calibration or a video fails.
 """
 
 import json
-import logging
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -27,9 +26,10 @@ from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import open_run, plan_run, refuse_mixed_versions
 from galaxydit.eval.methods.method import Setting
 from galaxydit.files import write_json
+from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.runs import Executor, InProcess, Record, Store, Unit, expect, progress_of, results, run
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 SCREENING_PROMPTS = 1
 SHOWN_VERSIONS = ("torch", "diffusers", "transformers")

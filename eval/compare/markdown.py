@@ -5,6 +5,7 @@ from typing import Any
 
 from galaxydit.eval.compare.compare_job import Comparison
 from galaxydit.eval.compare.equal_compute import AtSpeedup, ScoredSetting
+from galaxydit.foreign_text import in_markdown
 from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.table import DASH, Table, number
 
@@ -21,7 +22,7 @@ def markdown(comparison: Comparison) -> str:
     scored = [[cell(row) for cell in columns.values()] for row in comparison.rows]
     parts.append(f"## All scored settings\n\n{Table(tuple(columns), scored, 2).markdown()}")
     if comparison.failed:
-        lines = "\n".join(f"- {name}: {reason}" for name, reason in comparison.failed.items())
+        lines = "\n".join(f"- {in_markdown(f'{name}: {reason}')}" for name, reason in comparison.failed.items())
         parts.append(f"## Left out because they failed\n\n{lines}")
     return "\n\n".join(parts) + "\n"
 

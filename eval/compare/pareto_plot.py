@@ -6,6 +6,7 @@ from pathlib import Path
 
 from galaxydit.eval.compare.compare_job import Comparison
 from galaxydit.eval.methods.galaxydit_methods import SHIPPED
+from galaxydit.foreign_text import drawable
 from galaxydit.pipelines.disturbance import DISTURBED
 
 GROUPS = {
@@ -39,7 +40,7 @@ def plot_pareto(comparison: Comparison, path: Path, model: str) -> None:
             if rows:
                 speeds, psnrs = [getattr(row, field) for row in rows], [row.psnr_mean for row in rows]
                 style = OUR_LINE if name == SHIPPED else OTHER_LINE
-                axes.plot(speeds, psnrs, color=colour, marker=marker, label=labels[name], **style)
+                axes.plot(speeds, psnrs, color=colour, marker=marker, label=drawable(labels[name]), **style)
         axes.set_xscale("log")
         wide = axes.get_xlim()[0] < 0.8  # by an outlier of slow seconds
         ticks = [tick for tick in (WIDE_TICKS if wide else TICKS) if axes.get_xlim()[0] < tick < axes.get_xlim()[1]]
@@ -53,7 +54,7 @@ def plot_pareto(comparison: Comparison, path: Path, model: str) -> None:
     figure.legend(*zip(*lines, strict=True), loc="outside right center", frameon=False)
     conditions, plan = comparison.conditions, comparison.plan
     count = len(plan.prompts) * len(plan.seeds)
-    figure.suptitle(f"{model}, {conditions['settings']['steps']} steps, {count} videos")
+    figure.suptitle(f"{drawable(model)}, {conditions['settings']['steps']} steps, {count} videos")
     figure.savefig(path, dpi=130)
 
 

@@ -12,6 +12,7 @@ from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.eval.jobs.gates import Gates
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.methods.registry import is_installed, load_method
+from galaxydit.foreign_text import without_secrets
 from galaxydit.pipelines.runs.unit import Unit, hash_of
 from galaxydit.pipelines.settings import DtypeName, Offload
 
@@ -87,6 +88,13 @@ class Job:
     variants: tuple[Variant, ...] = (PLAIN,)
     calibration: tuple[str, ...] = ()  # other prompts, for methods that measure something before their first video
     gates: Gates = field(default_factory=Gates)  # of `galaxydit eval check`
+
+    def __post_init__(self) -> None:
+        for name in ("model", "revision", "base", "lora"):
+            text = getattr(self, name)
+            if text is not None and text != without_secrets(text):
+                expected = "a name or an address without a key, a password or a token, because records keep it"
+                raise refusal(name, text, expected, "log in with `hf auth login`, or set the key in the environment")
 
     @property
     def settings(self) -> dict[str, Any]:

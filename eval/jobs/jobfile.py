@@ -30,6 +30,7 @@ from galaxydit.eval.jobs.job import (
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.methods.registry import declared, slug_of
 from galaxydit.eval.published.vbench import PACKAGE, vbench_prompts
+from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.model_names import INDEX, check_model
 from galaxydit.request import Request
 from galaxydit.validation import parse
@@ -64,7 +65,7 @@ def read_job(path: Path) -> Job:
     Raises FileNotFoundError for a missing job file, GalaxyDiTError with file, key and value for wrong content.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is no file: check the spelling; {CURE}")
+        raise FileNotFoundError(one_line(f"{path} is no file: check the spelling; {CURE}"))
     with named(f"{path} is not TOML: ", f"; {CURE}"):
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     with named(f"{path}: "):

@@ -1,6 +1,5 @@
 """Make the videos of a job: generate them, measure the decoded frames, encode them."""
 
-import logging
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +20,7 @@ from galaxydit.eval.jobs.record import BASELINE, DECODER_INPUT, THUMBNAIL, VIDEO
 from galaxydit.eval.jobs.run_job import FILES, KIND
 from galaxydit.eval.methods.registry import load_method
 from galaxydit.eval.metrics import METRICS, measure
+from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.additions import share_video
 from galaxydit.pipelines.compute_counter import Part, measure_parts
 from galaxydit.pipelines.conditions import code_identity, conditions_of
@@ -42,7 +42,7 @@ from galaxydit.pipelines.trial import (
 )
 from galaxydit.pipelines.video import encode_thumbnail, encode_video, hash_frames
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 CALIBRATION_SEED, COMPARISON_SEED = 1_000_000, 50_000
 TIMINGS = "denoise_seconds", "end_to_end_seconds", "avg_power_watts", "denoise_joules", "energy_per_video_joules"

@@ -1,7 +1,6 @@
 """Open the store of a job, and make the units of the job that the store lacks."""
 
 import json
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -9,11 +8,12 @@ from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.job import Job, calibration_of
+from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.inputs import hash_files
 from galaxydit.pipelines.runs import Executor, InProcess, Outcome, Progress, Record, Store, Unit, results, run
 from galaxydit.validation import parse
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 KIND = "job"
 FILES = "files"  # hashes of the files that prompts name, beside the job in run.json

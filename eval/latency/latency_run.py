@@ -4,7 +4,6 @@ Latency does not depend on weights. Full steps are forced, because thresholds me
 (eval/README.md).
 """
 
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import asdict
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 
 from galaxydit import __version__
+from galaxydit.errors import short_reason
 from galaxydit.eval.cost.architecture import architecture_of
 from galaxydit.eval.cost.hardware import gpu_named, kernel_of
 from galaxydit.eval.cost.predict import Platform, Workload, fitted, predict
@@ -33,11 +33,12 @@ from galaxydit.eval.latency.latency_table import label
 from galaxydit.eval.latency.random_models import Inputs, build_inputs, build_transformer
 from galaxydit.eval.latency.timed_trajectory import THREAD_TIME, TimedTrajectory, clock_name
 from galaxydit.files import write_json
+from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.additions import set_attention
 from galaxydit.pipelines.conditions import product_name
 from galaxydit.pipelines.disturbance import load_per_core
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 PREDICTED = {"1.3B": "wan2.1-t2v-1.3b", "14B": "wan2.1-t2v-14b"}  # name in eval/cost, by preset
 MODES = {"eager": (False,), "compiled": (True,), "both": (False, True)}
 # Every trajectory compiles the same block code again; beyond its default limit dynamo would silently run eagerly.
@@ -82,7 +83,7 @@ class LatencyRun:
                     self._run(sample)
                 except Exception as error:
                     logger.exception("%s failed", label(sample.method, sample.compiled))
-                    sample.note = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+                    sample.note = short_reason(error, 300)
             self._write(out, finished=False)
             on_turn(done, len(turns))
         return self._write(out, finished=True)

@@ -25,6 +25,7 @@ from galaxydit.calibration.calibration import calibrate
 from galaxydit.eval.latency.latency_settings import PRESETS, parse_size
 from galaxydit.eval.latency.random_models import build_transformer, building
 from galaxydit.files import write_json
+from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.additions import compile_blocks
 from galaxydit.pipelines.conditions import product_name
 from galaxydit.pipelines.generate import generate
@@ -34,7 +35,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import accelerated, generate_with, plain, result_of
 from galaxydit.stopwatch import BEGIN, END, Stopwatch
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 PROMPT = "a red ball moves left over a plain background"
 TEXT_ENCODER = {"vocab_size": 256384, "d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 24, "num_heads": 64}
 """The shape of Wan2.1's text encoder, UMT5-XXL."""

@@ -18,6 +18,7 @@ from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.report.payload import encode, page_data
 from galaxydit.eval.report.read_run import Run
 from galaxydit.files import replacing
+from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.video import load_sound, load_video, save_video
 
 EMBED_UP_TO = 24 * 2**20  # bytes of videos, a third more in the page
@@ -56,7 +57,7 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
     page = Template(_asset("page.html")).substitute(
         script_hash=_hash(script),
         style_hash=_hash(style),
-        title=escape(f"Evaluation of {Path(run.store.root).name}"),
+        title=escape(one_line(f"Evaluation of {Path(run.store.root).name}")),
         style=style,
         data=encode(page_data(run, sources, f"The videos are {where}.")),
         videos="\n".join(elements),

@@ -13,6 +13,7 @@ from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.benchmarks import benchmark_tables
 from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import VariantSummary, failure_lines, figures_of, summarise, values_of
+from galaxydit.foreign_text import printable
 from galaxydit.pipelines.settings import GenerationSettings
 
 
@@ -58,7 +59,7 @@ def encode(data: Any) -> str:
 
     Without `<` no prompt can end the element or open a comment (HTML, 4.12.1.3 restrictions for contents of scripts).
     """
-    return json.dumps(_finite(data), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return json.dumps(_safe(data), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def step_letters(report: Mapping[str, Any]) -> str:
@@ -155,11 +156,14 @@ def _unit(run: Run, record: VideoRecord, variant: int, source: Any) -> dict[str,
     return unit | {"video": source, "height": record.shape[1], "width": record.shape[2]}
 
 
-def _finite(value: Any) -> Any:
+def _safe(value: Any) -> Any:
+    """The data with printable texts, and without infinities."""
+    if isinstance(value, str):
+        return printable(value)
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _safe(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_safe(item) for item in value]
     if isinstance(value, float) and math.isinf(value):
         return {"infinite": int(math.copysign(1, value))}
     return value

@@ -17,6 +17,7 @@ from galaxydit.eval.report.read_run import Run, read_run
 from galaxydit.eval.report.summary import failure_lines, summarise
 from galaxydit.eval.validate.validation_job import RUNS
 from galaxydit.files import replacing, write_json
+from galaxydit.foreign_text import in_markdown
 from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.model_names import INDEX
 from galaxydit.pipelines.published_models import checkpoint_of
@@ -130,7 +131,7 @@ def _difference(run: Run, other: str) -> Iterator[dict[str, Any]]:
 
 
 def markdown(data: dict[str, Any]) -> str:
-    heading = f"## `galaxydit validate` on {data['conditions']['model']['name']}"
+    heading = f"## `galaxydit validate` on {in_markdown(data['conditions']['model']['name'])}"
     shown = {
         name: column for name, column in COLUMNS.items() if any(column[0] in row["figures"] for row in data["runs"])
     }
@@ -183,9 +184,13 @@ def _notes(data: dict[str, Any]) -> Iterator[str]:
     if not any("lpips" in {**video["metrics"], **video["skipped"], **video["failures"]} for video in data["videos"]):
         yield "LPIPS was not measured: its weights were not there (`pip install 'galaxydit[lpips]'`)."
     reasons = {name: why for video in data["videos"] for name, why in video["skipped"].items() if video["metrics"]}
-    yield from (f"{name} was not measured: {why}" for name, why in reasons.items())
-    yield from failure_lines([video["failures"] for video in data["videos"]])
+    yield from (in_markdown(f"{name} was not measured: {why}") for name, why in reasons.items())
+    yield from map(in_markdown, failure_lines([video["failures"] for video in data["videos"]]))
     if shared := sorted({video["energy_note"] for video in data["videos"]} - {""}):
         yield f"Joules: {'; '.join(shared)}"
-    if failed := [f"- {video['unit']}: {video['reason']}" for video in data["videos"] if video["status"] == "failed"]:
+    if failed := [
+        f"- {in_markdown(video['unit'])}: {in_markdown(video['reason'])}"
+        for video in data["videos"]
+        if video["status"] == "failed"
+    ]:
         yield "Failed:\n\n" + "\n".join(failed)

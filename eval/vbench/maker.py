@@ -112,7 +112,7 @@ class ShareMaker(Maker):
 def lay_out(store: Store, paths: Mapping[str, str], folder: Path) -> None:
     """Fill the new `folder` with links to videos by name, or copies. Raises GalaxyDiTError if one is missing."""
     folder.mkdir()
-    files, root = fsspec.core.url_to_fs(store.root, use_listings_cache=False)
+    files, root = fsspec.core.url_to_fs(store.address, use_listings_cache=False)
     for name, path in paths.items():
         place = f"{root}/{path}"
         if store.is_local and Path(place).is_file():

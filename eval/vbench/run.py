@@ -112,7 +112,7 @@ def open_shares(store: Store, suite: Suite, environment: Environment, share: int
     """
     if share is not None:
         check_count("share", share, 1)
-    kept = Store(f"{store.root}/{suite.name}/shares")
+    kept = Store(f"{store.address}/{suite.name}/shares")
     try:
         before = kept.header(KIND)["conditions"]
     except GalaxyDiTError:  # none yet; `create` refuses a folder that holds anything else

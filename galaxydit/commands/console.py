@@ -15,6 +15,7 @@ from typing import Any
 
 import typer
 from rich.console import Console, Group
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -25,9 +26,9 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from galaxydit.foreign_text import one_line, printable
 from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.table import Table
-from galaxydit.pipelines.terminal import printable
 
 
 @cache
@@ -128,7 +129,7 @@ def download_bars() -> Iterator[Callable[[str, int, int], None]]:
 
             def draw(name: str, done: int, total: int) -> None:
                 if name not in tasks:
-                    tasks[name] = progress.add_task(name, total=total or None)
+                    tasks[name] = progress.add_task(escape(one_line(name)), total=total or None)
                 progress.update(tasks[name], completed=done)
 
             yield draw

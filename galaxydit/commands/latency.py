@@ -9,7 +9,7 @@ import typer
 from galaxydit.commands.argument_checks import check_output_file
 from galaxydit.commands.console import say, show, show_json, step_bar
 from galaxydit.commands.options import AsJson
-from galaxydit.errors import refusal
+from galaxydit.errors import refusal, short_reason
 from galaxydit.eval.latency.latency_rows import load
 from galaxydit.eval.latency.latency_settings import LatencySettings
 from galaxydit.eval.latency.latency_table import caption, latency_table, markdown
@@ -50,7 +50,7 @@ def latency(
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0][:120]
+        reason = short_reason(error, 120, named=False)
         raise refusal("--device", device, f"one that this machine has ({reason})", "pass for example cpu") from error
     out = out or Path(f"runs/latency/{settings.model}-{settings.size}-{device.replace(':', '')}.json")
     finished = 0
@@ -72,7 +72,7 @@ def latency(
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            expected = f"one that fits into the memory of {device} ({str(error).splitlines()[0][:120]})"
+            expected = f"one that fits into the memory of {device} ({short_reason(error, 120, named=False)})"
             raise refusal("--size", settings.size, expected, "take a smaller --size or --model") from error
     if as_json:
         show_json(out)

@@ -11,7 +11,6 @@ says that the process answers, `/ready` that another request would be served. Th
 
 import base64
 import inspect
-import logging
 import os
 import tempfile
 import threading
@@ -29,6 +28,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 import galaxydit
+from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.examples.request_limits import BodyLimit, VideoRequest, check_request, read_request
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.inputs import IMAGES, check_inputs
@@ -40,7 +40,7 @@ from galaxydit.pipelines.video import save_video
 
 MOST_WAITING = 8  # requests that are served or wait
 PATIENCE = 0.5  # seconds between two looks at whether the client of a waiting request is there
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 
 class VideoResponse(BaseModel):

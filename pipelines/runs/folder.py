@@ -10,12 +10,15 @@ from fsspec.implementations.local import LocalFileSystem
 
 from galaxydit.errors import refusal
 from galaxydit.files import replacing
+from galaxydit.foreign_text import without_secrets
 
 CHUNK = 512  # files that are asked for at once
 
 
 class Folder:
     """`root` is a path or an address such as "s3://bucket/run"; nothing stays open.
+
+    `address` reaches the folder; the attribute `root` shows it without keys.
 
     Raises GalaxyDiTError for an address that fsspec does not know.
     """
@@ -27,13 +30,14 @@ class Folder:
             expected = f"a folder or an address that fsspec reaches ({error})"
             raise refusal("out", str(root), expected, "install the package that it names, or take a folder") from error
         self.is_local = isinstance(self._fs, LocalFileSystem)
-        self.root = self._path if self.is_local else str(root)
+        self.address = self._path if self.is_local else str(root)
+        self.root = self._path if self.is_local else without_secrets(root)  # for messages and pages
 
     def local_path(self, path: str) -> Path:
         """Local path of a file below the root; a remote one is copied to a temporary place."""
         if self.is_local:
             return Path(self.root, path)
-        return Path(fsspec.open_local(f"simplecache::{self.root}/{path}"))
+        return Path(fsspec.open_local(f"simplecache::{self.address}/{path}"))
 
     def _read(self, name: str) -> bytes | None:
         try:

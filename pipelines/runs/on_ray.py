@@ -1,6 +1,5 @@
 """Units made by actors of a Ray cluster (docs.ray.io), from a queue in the process that called `run`."""
 
-import logging
 import os
 import socket
 import warnings
@@ -12,12 +11,13 @@ from typing import Any
 
 from galaxydit import errors
 from galaxydit.errors import refusal
+from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.runs.cluster import LOOK_EVERY, Cluster
 from galaxydit.pipelines.runs.run import Executor, Finished, Maker, Progress, Rank, attempt, make_and_commit, new_record
 from galaxydit.pipelines.runs.store import Store
 from galaxydit.pipelines.runs.unit import Record, Unit
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 DEATHS = 10  # of workers while they make the same unit, after which the unit is recorded as failed
 
@@ -113,9 +113,9 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
         self._deaths: Counter[str] = Counter()
 
     def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> Finished:
-        if self._serves != (maker, store.root):
+        if self._serves != (maker, store.address):
             self._stop_workers(self._workers)
-            self._serves = maker, store.root
+            self._serves = maker, store.address
         self._store, self._progress = store, progress
         self._queue = deque(deque(group) for group in groups)
         try:

@@ -13,10 +13,10 @@ from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
+from galaxydit.foreign_text import printable
 from galaxydit.pipelines.runs.run import Progress
 from galaxydit.pipelines.runs.unit import Record, Unit
 from galaxydit.pipelines.table import Table
-from galaxydit.pipelines.terminal import printable
 
 RATE_OVER = 40  # last done units, over which the rate of a run is taken
 

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.foreign_text import printable
 from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.runs.store import Store
 from galaxydit.pipelines.runs.unit import Output, Record, Unit, encode
@@ -201,8 +202,8 @@ def new_record(
         seconds=seconds,
         worker=f"{socket.gethostname()}:{os.getpid()}",
         finished_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        traceback=traceback,
-        message=message,
+        traceback=None if traceback is None else printable(traceback),
+        message=None if message is None else printable(message),
         result=result,
     )
 

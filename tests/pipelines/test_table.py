@@ -11,7 +11,7 @@ TABLE = Table(("name", "dB", "note"), [("a <b>", "30.1", "first"), ("c", "-", ""
 
 
 def test_markdown_aligns_text_left_and_numbers_right():
-    assert TABLE.markdown() == "| name | dB | note |\n| --- | ---: | --- |\n| a <b> | 30.1 | first |\n| c | - |  |"
+    assert TABLE.markdown() == "| name | dB | note |\n| --- | ---: | --- |\n| a &lt;b> | 30.1 | first |\n| c | - |  |"
     assert Table.of([]).markdown() == ""
 
 

@@ -426,3 +426,14 @@ def test_a_number_counts_however_it_is_written(tmp_path: Path):
 def test_an_output_folder_with_the_name_of_a_model_is_not_taken_for_it(tmp_path: Path):
     (tmp_path / "wan-tiny" / "units").mkdir(parents=True)
     assert read_job(write(tmp_path, SMALLEST)).model == "wan-tiny"
+
+
+@pytest.mark.parametrize("name", ["model", "revision", "base", "lora"])
+def test_a_job_names_no_secret_because_records_keep_it(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    keys = {"model": "wan-tiny", name: "https://user:SECRET@host/x.safetensors"}
+    lines = "\n".join(f'{key} = "{value}"' for key, value in keys.items())
+    path.write_text(f'{lines}\n[prompts]\ntexts = ["a ball"]\n')
+    with pytest.raises(GalaxyDiTError, match=r"without a key, a password or a token") as refused:
+        read_job(path)
+    assert "SECRET" not in str(refused.value)

@@ -255,3 +255,29 @@ def test_the_way_out_of_a_run_without_results_is_to_delete_it(tmp_path: Path):
     Store(tmp_path / "run").create("job", {"height": 34})
     with pytest.raises(GalaxyDiTError, match="holds no results: delete it"):
         Store(tmp_path / "run").create("job", {"height": 32})
+
+
+def test_a_run_at_an_address_with_a_key_shows_no_key_and_goes_on(makers: ModuleType) -> None:
+    class Failing(makers.NoiseMaker):  # type: ignore[name-defined,misc]
+        def make(self, unit: Unit) -> Any:
+            raise OSError(f"cannot reach {address}, bucket 'KEY:SECRET@bucket'")
+
+    address = "memory://KEY:SECRET@bucket/run"
+    units = makers.noise_units(2)
+    try:
+        store = Store(address).create("test", {"steps": 1})
+        assert store.root == "memory://***@bucket/run"
+        run(units[:1], Failing(), store)
+        failed = store.read(units[0].id)
+        assert failed is not None
+        assert "memory://***@bucket/run" in failed.reason
+        run(units, makers.NoiseMaker(), Store(address).create("test", {"steps": 1}), retry_failed=True)
+        assert {unit.id for unit in units} <= Store(address).unit_ids()
+        with pytest.raises(GalaxyDiTError, match=r"memory://\*\*\*@bucket/run belongs to another test") as refused:
+            Store(address).create("test", {"steps": 2})
+        files = fsspec.filesystem("memory").store
+        texts = [str(refused.value), *(file.getvalue().decode() for name, file in files.items() if ".json" in name)]
+        assert len(texts) >= 4
+        assert not any("SECRET" in text for text in texts)
+    finally:
+        fsspec.filesystem("memory").store.clear()

@@ -1,0 +1,67 @@
+"""Make text of unknown origin, such as a file name, a prompt or a profile's note, safe to print and to draw."""
+
+import logging
+import re
+
+# Control characters, which steer a terminal; characters that reorder or hide text (Unicode's bidirectional controls,
+# zero-width space, line separators, tags); and halves of surrogate pairs, which no file takes
+UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+HIDDEN = "***"
+# "s3://KEY:SECRET@bucket", "https://token@host" and, because Path takes a slash away, "s3:/KEY:SECRET@bucket"
+USER = re.compile(r'(?i)([a-z0-9+.-]{1,20}:/{1,2})(?:[^\s:/@"]{1,1000}@|[^\s:/@"]{0,1000}:[^\s"]{0,1000}@)')
+# the same without its scheme, as storage libraries name it: "KEY:SECRET@bucket"
+USER_ALONE = re.compile(r"""(?<![\w/*:])[^\s:/@"'=(\[{,]{1,200}:[^\s@"'/:][^\s@"']{0,500}@(?=[\w.-])""")
+# "?X-Amz-Signature=...", "&sig=...", ";AccountKey=..."
+PARAMETER = re.compile(
+    r"""(?i)([?&;#][\w.%-]{0,60}?(?:token|key|secret|(?<![a-z])sig|signature|passw(?:or)?d|pwd|credentials?|auth(?!or))[\w.%-]{0,40}=)"""
+    r"""[^&#\s"'<>]+"""
+)
+TAG, BAR = re.compile(r"<(?=[a-zA-Z/!?])"), re.compile(r"(?<!\\)\|")
+
+
+def without_secrets(text: object) -> str:
+    """The text with stars for keys, passwords and tokens in addresses."""
+    shown = str(text)
+    if "@" in shown:
+        shown = USER_ALONE.sub(f"{HIDDEN}@", USER.sub(rf"\g<1>{HIDDEN}@", shown))
+    return PARAMETER.sub(rf"\g<1>{HIDDEN}", shown) if "=" in shown else shown
+
+
+def printable(text: object) -> str:
+    """The text `without_secrets` and with escapes such as `\\x1b` for unsafe characters; line breaks and tabs stay."""
+    return UNSAFE.sub(_escaped, without_secrets(text))
+
+
+def one_line(text: object) -> str:
+    """The `printable` text with spaces for line breaks and tabs, so that it cannot pretend to be another line."""
+    return printable(text).replace("\n", " ").replace("\t", " ")
+
+
+def drawable(text: object) -> str:
+    """The text on `one_line`, without mathematics for matplotlib, which begin at a dollar sign."""
+    return one_line(text).replace("$", r"\$")
+
+
+def in_markdown(text: object) -> str:
+    """The text on `one_line`, where a bar ends no cell of a table, and a tag of HTML is text."""
+    return TAG.sub("&lt;", BAR.sub(r"\|", one_line(text)))
+
+
+def logger_of(name: str) -> logging.Logger:
+    """The logger of a module, whose messages and tracebacks are printable."""
+    logger = logging.getLogger(name)
+    logger.addFilter(_make_printable)
+    return logger
+
+
+def _make_printable(record: logging.LogRecord) -> bool:
+    record.msg, record.args = printable(record.getMessage()), ()
+    if record.exc_info and not record.exc_text:
+        record.exc_text = printable(logging.Formatter().formatException(record.exc_info))
+    return True
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
