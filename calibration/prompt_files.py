@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from galaxydit.errors import DataWarning, GalaxyDiTError, refusal
 from galaxydit.pipelines.inputs import EXAMPLE, IMAGES, VIDEOS
 from galaxydit.policies.policy import FEW_STEPS
+from galaxydit.validation import MOST_VALUES
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
@@ -124,11 +125,14 @@ def default_prompts(pipe: "DiffusionPipeline") -> list[str]:
 def split_prompts(prompts: Sequence[str], steps: int | None, verifies: bool) -> tuple[list[str], list[str]]:
     """The prompts to record and the held-out ones: the last 8, or the second half of fewer than 16.
 
-    Raises GalaxyDiTError without prompts, for 8 steps or fewer, and for a verification without a held-out prompt.
+    Raises GalaxyDiTError without prompts, for 8 steps or fewer, for over 1,000, and for a verification without a
+    held-out prompt.
     """
     if steps is not None and steps <= FEW_STEPS:
         expected = f"more than {FEW_STEPS}, because shorter generations are never reused"
         raise refusal("steps", steps, expected, "pass more steps")
+    if steps is not None and steps > MOST_VALUES:
+        raise refusal("steps", steps, f"at most {MOST_VALUES}, the noise levels of a profile", "pass fewer steps")
     given = list(dict.fromkeys(prompts))
     if not given:
         raise refusal("prompts", list(prompts), "at least one", "pass a text")

@@ -96,12 +96,12 @@ def check_number(field: str, value: Any, minimum: float, maximum: float = math.i
         raise refusal(field, value, f"a number {allowed}", f"pass for example {field}={max(minimum, 0.1):g}")
 
 
-def check_count(field: str, value: Any, minimum: int) -> None:
-    """Raise GalaxyDiTError unless the value is a whole number of at least `minimum`."""
+def check_count(field: str, value: Any, minimum: int, maximum: int = sys.maxsize) -> None:
+    """Raise GalaxyDiTError unless the value is a whole number from `minimum` to `maximum`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
         raise refusal(field, value, f"a whole number of at least {minimum}", f"pass for example {minimum}")
-    if value > sys.maxsize:
-        raise refusal(field, value, f"a whole number of at most {sys.maxsize}", f"pass for example {minimum}")
+    if value > maximum:
+        raise refusal(field, value, f"a whole number of at most {maximum}", f"pass for example {minimum}")
 
 
 def check_choice(field: str, value: Any, allowed: Sequence[Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
 
+MOST_VALUES = 1000  # in a list of a profile, such as its noise levels: planning takes time that grows with their square
 CURE = "calibrate again, or restore the file"
 
 
@@ -26,6 +27,18 @@ def parse(kind: Any, data: Any, path: str = "profile", cure: str = CURE) -> Any:
         raise _translate(details, kind, path, cure) from error
     except (ValueError, RecursionError) as error:
         raise GalaxyDiTError(f"{path} cannot be read ({error})", cure) from error
+
+
+def check_lengths(data: Any, path: str, cure: str = CURE) -> None:
+    """Raise GalaxyDiTError, with the place, if a list in plain data has more than `MOST_VALUES` entries."""
+    if isinstance(data, dict):
+        for name, value in data.items():
+            check_lengths(value, f"{path}.{name}", cure)
+    elif isinstance(data, list):
+        if len(data) > MOST_VALUES:
+            raise refusal(f"len({path})", len(data), f"at most {MOST_VALUES} entries", cure)
+        for index, value in enumerate(data):
+            check_lengths(value, f"{path}[{index}]", cure)
 
 
 @cache

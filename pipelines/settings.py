@@ -14,6 +14,10 @@ messages could print either order.
 """
 
 
+MOST = {"height": 16_384, "width": 16_384, "num_frames": 100_000, "steps": 10_000}
+"""Upper bounds, so that no number in a file asks for endless work: H.264 has at most 16,384 pixels a side."""
+
+
 @dataclass(frozen=True)
 class GenerationSettings:
     """Everything but the prompt and the seed; None leaves the choice to the pipeline or an input (`sizes.fit_size`)."""
@@ -30,8 +34,8 @@ class GenerationSettings:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value is not None and name in ("height", "width", "num_frames", "steps"):
-                check_count(name, value, minimum=1)
+            if value is not None and name in MOST:
+                check_count(name, value, 1, MOST[name])
             elif value is not None and name in ("guidance_scale", "guidance_scale_2", "flow_shift"):
                 check_number(name, value, minimum=0.0, above=name == "flow_shift")
         check_fps(self.fps)

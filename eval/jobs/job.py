@@ -14,12 +14,13 @@ from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.methods.registry import is_installed, load_method
 from galaxydit.foreign_text import without_secrets
 from galaxydit.pipelines.runs.unit import Unit, hash_of
-from galaxydit.pipelines.settings import DtypeName, Offload
+from galaxydit.pipelines.settings import MOST, DtypeName, Offload
 
 SETTINGS = ("steps", "guidance", "guidance_2", "flow_shift", "negative_prompt", "height", "width", "frames", "fps")
 ADDITIONS = ("base", "lora", "compile", "attention")
 RENAMED = {"guidance": "guidance_scale", "guidance_2": "guidance_scale_2", "frames": "num_frames"}
 PLUGIN, FEWER_STEPS = "galaxydit", "fewer-steps"
+MOST_VIDEOS = 1_000_000  # of a job
 EXAMPLE_STEPS = 50  # steps for which a compared method lists its settings, to find the names and types of its options
 
 
@@ -66,14 +67,14 @@ class Job:
     lora: Text | None = None
     compile: bool = False
     attention: Text | None = None
-    steps: Count | None = None
+    steps: Annotated[int, Interval(ge=1, le=MOST["steps"])] | None = None
     guidance: Annotated[float, Ge(0)] | None = None
     guidance_2: Annotated[float, Ge(0)] | None = None
     flow_shift: Annotated[float, Gt(0)] | None = None
     negative_prompt: str | None = None
-    height: Count | None = None
-    width: Count | None = None
-    frames: Count | None = None
+    height: Annotated[int, Interval(ge=1, le=MOST["height"])] | None = None
+    width: Annotated[int, Interval(ge=1, le=MOST["width"])] | None = None
+    frames: Annotated[int, Interval(ge=1, le=MOST["num_frames"])] | None = None
     fps: Annotated[float, Gt(0)] | None = None
     seeds: Seeds | None = None  # of every prompt; else sample j of prompt i has the seed `seed` + i * `samples` + j
     samples: Count = 1
@@ -90,6 +91,9 @@ class Job:
     gates: Gates = field(default_factory=Gates)  # of `galaxydit eval check`
 
     def __post_init__(self) -> None:
+        videos = len(self.prompts) * len(self.variants) * (len(self.seeds) if self.seeds else self.samples)
+        if videos > MOST_VIDEOS:
+            raise refusal("videos", videos, f"at most {MOST_VIDEOS}", "take fewer samples, or several jobs")
         for name in ("model", "revision", "base", "lora"):
             text = getattr(self, name)
             if text is not None and text != without_secrets(text):
@@ -152,7 +156,7 @@ OWN: dict[str, type] = {
         "PluginOptions",
         [*((name, float | None, None) for name in _NUMBERS), *((name, str | None, None) for name in _WORDS)],
     ),
-    FEWER_STEPS: make_dataclass("FewerStepsOptions", [("steps", Count)]),
+    FEWER_STEPS: make_dataclass("FewerStepsOptions", [("steps", Annotated[int, Interval(ge=1, le=MOST["steps"])])]),
 }
 
 

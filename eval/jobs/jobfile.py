@@ -32,11 +32,13 @@ from galaxydit.eval.methods.registry import declared, slug_of
 from galaxydit.eval.published.vbench import PACKAGE, vbench_prompts
 from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.model_names import INDEX, check_model
+from galaxydit.pipelines.runs.unit import flatten
+from galaxydit.pipelines.settings import MOST
 from galaxydit.request import Request
 from galaxydit.validation import parse
 
-MOST_VIDEOS = 1_000_000
 MOST_PROMPTS = 10_000  # drawing this many captions takes a minute
+MOST_STEPS = MOST["steps"]
 SUITES = {"wan-tiny": ("count", "seed"), PACKAGE: ("count", "dimensions")}  # with the options of each
 SOURCES = ("file", "texts", "suite")
 TABLES = ("prompts", "variants", "calibration")  # each has a reader of its own
@@ -121,8 +123,6 @@ def job_of(data: dict[str, Any], folder: Path) -> Job:
         if name not in (names := [variant.name for variant in variants if variant.name != BASELINE]):
             raise refusal("gates.variants", name, f"one of {', '.join(names)}", "name variants of the job")
     _check_apart(job.calibration, job.prompts, "calibration", "prompts")
-    if (videos := len(job.prompts) * len(job.variants) * len(job.seeds or range(job.samples))) > MOST_VIDEOS:
-        raise refusal("videos", videos, f"at most {MOST_VIDEOS}", "take fewer samples, or several jobs")
     check_model(job.model, job.base)
     return job
 
@@ -222,6 +222,9 @@ def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:
         raise GalaxyDiTError(f"{place}.{what} is no method; {CURE}{did_you_mean(method, known)}")
     read = asdict(parse(options_of(method), options, place, CURE))
     options = {key: read[key] for key in options}  # 2 for 2.0 is the same setting
+    for key, value in flatten(options, place):
+        if isinstance(value, int) and abs(value) > MOST_STEPS:  # of which methods make lists of steps
+            raise refusal(key, value, f"a whole number of at most {MOST_STEPS}", CURE)
     if method == PLUGIN:
         with named(f"{place}."):
             Request(**options)  # raises for values out of range and options that contradict each other

@@ -11,6 +11,7 @@ from pathlib import Path
 from huggingface_hub import try_to_load_from_cache
 
 from galaxydit.errors import GalaxyDiTError, check_count, refusal
+from galaxydit.eval.jobs.job import MOST_VIDEOS
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import load_run
 from galaxydit.eval.published.suite import Dimension, Suite
@@ -110,14 +111,13 @@ def open_shares(store: Store, suite: Suite, environment: Environment, share: int
 
     Raises GalaxyDiTError if earlier shares are of another size or benchmark version.
     """
-    if share is not None:
-        check_count("share", share, 1)
     kept = Store(f"{store.address}/{suite.name}/shares")
     try:
         before = kept.header(KIND)["conditions"]
     except GalaxyDiTError:  # none yet; `create` refuses a folder that holds anything else
         before = {}
-    size = share if share is not None else int(before.get("share", SHARE))
+    size = share if share is not None else before.get("share", SHARE)
+    check_count("share", size, 1, MOST_VIDEOS)
     for name, value in (("share", size), ("version", environment.version)):
         if name in before and before[name] != value:
             cure = f"leave --share out, or remove {kept.root} to measure everything again"

@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from annotated_types import Le
+from annotated_types import Ge, Le
 
 from galaxydit.errors import GalaxyDiTError, check_ascending, refusal
 from galaxydit.files import write_json
 from galaxydit.profiles.evidence import Count, Evidence, Verification
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.request import AUTO, PROXY, SCHEDULE
-from galaxydit.validation import parse
+from galaxydit.validation import MOST_VALUES, check_lengths, parse
 
 SCHEMA_VERSION = 11
 READ_VERSIONS = (9, 10, 11)
@@ -37,7 +37,7 @@ class Model:
 @dataclass(frozen=True)
 class Conditions:
     scheduler: str
-    steps: Count
+    steps: Annotated[int, Ge(0), Le(MOST_VALUES)]
     flow_shift: float | None
     guidance_scale: float | None
     latent_shape: tuple[int, ...]
@@ -164,6 +164,7 @@ def parse_profile(data: Any) -> Profile:
         cure = "calibrate again with this version of galaxydit, or install the one that wrote the profile"
         raise refusal("schema_version", version, " or ".join(map(str, READ_VERSIONS)), cure)
     content = {name: value for name, value in data.items() if name != "digest"}
+    check_lengths(content, "profile")
     profile: Profile = parse(Profile, content if version == SCHEMA_VERSION else _converted(content))
     if data.get("digest") != _digest(content):
         raise GalaxyDiTError(

@@ -113,6 +113,14 @@ def test_samples_start_from_noise_of_their_own_and_seeds_are_shared_by_all_promp
         (SMALLEST.replace("wan-tiny", "wan-tinny"), r"model='wan-tinny' is not allowed: .*did you mean 'wan-tiny'"),
         (SMALLEST.replace("texts", "suite = 'wan-tiny'\ncount = 1000000000 #"), "count=1000000000 .* equal to 10000"),
         (SMALLEST.replace("texts", "suite = 'wan-tiny' #"), r"prompts\.count is missing: expected a whole number"),
+        (with_top("steps = 10001"), "steps=10001 is not allowed: expected less than or equal to 10000"),
+        (with_top("frames = 1000000"), "frames=1000000 is not allowed: expected less than or equal to 100000"),
+        (with_top("height = 100000"), "height=100000 is not allowed: expected less than or equal to 16384"),
+        (with_top("width = 16386"), "width=16386 is not allowed: expected less than or equal to 16384"),
+        (
+            SMALLEST + "[variants.fewer-steps]\nsteps = 1000000000000",
+            r"steps=1000000000000 is not allowed: expected less than or equal to 10000",
+        ),
         (with_top("samples = 1000000000"), "videos=2000000000 is not allowed: expected at most 1000000"),
         (SMALLEST + "[variants.baseline]", r"variants\.baseline is made unless baseline = false; leave"),
         (SMALLEST + '[variants."a/b"]', r'variants\."a/b" is the name of files: expected up to 40 small letters'),
@@ -437,3 +445,19 @@ def test_a_job_names_no_secret_because_records_keep_it(name: str, tmp_path: Path
     with pytest.raises(GalaxyDiTError, match=r"without a key, a password or a token") as refused:
         read_job(path)
     assert "SECRET" not in str(refused.value)
+
+
+def test_a_run_that_asks_for_endless_work_is_refused_with_the_bound(tmp_path: Path) -> None:
+    open_run(tmp_path / "run", read_job(write(tmp_path, SMALLEST)))
+    path = tmp_path / "run" / "run.json"
+    content = json.loads(path.read_text())
+    for name, value, bound in (("samples", 10**12, "1000000"), ("steps", 10**9, "10000"), ("frames", 10**9, "100000")):
+        path.write_text(json.dumps(content | {"conditions": content["conditions"] | {name: value}}))
+        with pytest.raises(GalaxyDiTError, match=bound):
+            load_run(tmp_path / "run")
+
+
+def test_a_number_of_a_compared_method_is_bounded(tmp_path: Path) -> None:
+    text = SMALLEST + "[variants.plain-at-scheduled-levels]\nspeedup = 2.0\nof = 1000000000000"
+    with pytest.raises(GalaxyDiTError, match=r"levels\.of=1000000000000 is not allowed: .* at most 10000"):
+        read_job(write(tmp_path, text))

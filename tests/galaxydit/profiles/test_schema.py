@@ -14,7 +14,7 @@ from galaxydit.policies.error_map import CumulativeDistance, Curve, ErrorMap
 from galaxydit.profiles.evidence import ErrorPropagation, Evidence, Fit, RankedProxy, Seconds, Verification
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.profiles.registry import shipped_profiles
-from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Model, Profile, read_profile
+from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Model, Profile, parse_profile, read_profile
 
 PROFILE = Profile(
     schema_version=SCHEMA_VERSION,
@@ -210,3 +210,33 @@ def test_a_profile_that_could_not_be_read_back_is_not_written(path: Path) -> Non
 def test_the_noise_levels_of_distances_fall(sigmas: tuple[float, ...]) -> None:
     with pytest.raises(GalaxyDiTError, match="sigmas"):
         CumulativeDistance(sigmas, (0.0, 0.1, 0.3))
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        ("conditions", "sigmas"),
+        ("conditions", "latent_shape"),
+        ("recipe", "targets", 0, "sigmas"),
+        ("recipe", "cumulative_distance", "sigmas"),
+        ("recipe", "error_map", "curves", 0, "distances"),
+        ("evidence", "propagation", "sigmas"),
+        ("model", "weights"),
+    ],
+)
+def test_a_list_that_planning_loops_over_has_a_bound(place: tuple[str | int, ...]) -> None:
+    data = json.loads(json.dumps(PROFILE.to_dict()))
+    *path, last = place
+    inner = data
+    for key in path:
+        inner = inner[key]
+    inner[last] = [round(1 - index / 1002, 7) for index in range(1001)]
+    with pytest.raises(GalaxyDiTError, match=rf"{last}\)=1001 is not allowed: expected at most 1000 entries"):
+        parse_profile(data)
+
+
+def test_a_number_of_steps_has_a_bound() -> None:
+    data = json.loads(json.dumps(PROFILE.to_dict()))
+    data["conditions"]["steps"] = 1001
+    with pytest.raises(GalaxyDiTError, match="steps=1001 is not allowed: expected less than or equal to 1000"):
+        parse_profile(data)
