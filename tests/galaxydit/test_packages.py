@@ -9,6 +9,7 @@ import galaxydit
 FOLDER = Path(galaxydit.__file__).parent
 # From the lowest to the highest; packages of one line do not import each other.
 LAYERS = (
+    ("foreign_text",),
     ("errors", "families", "files", "adapters"),
     ("energy", "unsupported", "other_caches", "torch_compile", "validation", "policies", "request"),
     ("context_parallel", "stopwatch"),
