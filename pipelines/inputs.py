@@ -6,13 +6,14 @@ import json
 import socket
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image, ImageOps
 
-from galaxydit.errors import DataWarning, refusal
+from galaxydit.errors import DataWarning, GalaxyDiTError, refusal
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
@@ -83,15 +84,23 @@ def verify_files(prompts: Iterable[str], hashes: Mapping[str, str]) -> None:
                 raise refusal("file", str(Path(path).absolute()), expected, f"restore it on {socket.gethostname()}")
 
 
-def read_inputs(prompt: str) -> dict[str, Any]:
+def read_inputs(prompt: str, *, first_frames: bool = False) -> dict[str, Any]:
     """Arguments for a pipeline's call, with upright PIL images in RGB; videos and `reference_images` are lists of them.
 
-    Raises GalaxyDiTError as `parse_inputs`, and for a file that cannot be read.
+    Videos have all frames of their files, with `first_frames` the first one alone. `sizes.prepare_inputs` returns
+    those that a pipeline can use. Raises GalaxyDiTError as `parse_inputs`, and for a file that cannot be read.
     """
+    from galaxydit.pipelines.clips import first_image, read_clip
+
     inputs = parse_inputs(prompt)
     for name, value in inputs.items():
-        if name != "prompt":
-            inputs[name] = [_read_file(name, path) for path in value] if name == IMAGE_LIST else _read_file(name, value)
+        if name in IMAGES:
+            inputs[name] = _read_image(name, value)
+        elif name == IMAGE_LIST:
+            inputs[name] = [_read_image(name, path) for path in value]
+        elif name in VIDEOS:
+            with reading(name, value, "a video"):
+                inputs[name] = [first_image(value)] if first_frames else read_clip(value).images
     return inputs
 
 
@@ -121,20 +130,26 @@ def _has_kind(name: str, value: Any) -> bool:
     return isinstance(texts, list) and texts != [] and all(isinstance(text, str) for text in texts)
 
 
-def _read_file(name: str, path: str) -> Image.Image | list[Image.Image]:
-    from galaxydit.pipelines.video import load_video
-
+@contextmanager
+def reading(name: str, path: str, kind: str) -> Iterator[None]:
+    """Context in which the errors of a file that cannot be read name its argument."""
     try:
-        if name in VIDEOS:
-            return [Image.fromarray(frame) for frame in load_video(path)]
-        return _read_image(name, path)
+        yield
+    except GalaxyDiTError as error:
+        if error.field != "path":
+            raise
+        raise refusal(name, path, error.expected, error.cure) from error
     except (OSError, ValueError, SyntaxError, RuntimeError, Image.DecompressionBombError) as error:
-        kind = "a video" if name in VIDEOS else "an image"
         raise refusal(name, path, f"{kind} that can be read ({error})", "pass another") from error
 
 
 def _read_image(name: str, path: str) -> Image.Image:
     """The image in RGB as viewers show it: upright, with all grey levels in 8 bits, transparent parts over white."""
+    with reading(name, path, "an image"):
+        return _shown_image(name, path)
+
+
+def _shown_image(name: str, path: str) -> Image.Image:
     with Image.open(path) as opened:
         image = ImageOps.exif_transpose(opened)
     if image.mode.startswith(("I", "F")):

@@ -74,7 +74,7 @@ def made(tiny_wan_pipeline: WanPipeline, tmp_path: Path, monkeypatch: pytest.Mon
     photo.save("tall.png")
     photo.rotate(90, expand=True).save("wide.png")
     for name in ("tall", "wide"):
-        save_video(np.stack([np.asarray(Image.open(f"{name}.png"))] * 5), f"{name}.mp4", 8)
+        save_video(np.stack([np.asarray(Image.open(f"{name}.png"))] * 5), f"{name}.mp4", WIDE.fps)
     torch.manual_seed(0)
 
     def make(build: Any, settings: GenerationSettings, **inputs: Any) -> tuple[tuple[int, ...], GenerationSettings]:
