@@ -12,6 +12,7 @@ from PIL import Image
 
 from galaxydit.errors import DataWarning, refusal
 from galaxydit.pipelines.frames import shown_frames
+from galaxydit.pipelines.inputs import reading
 
 MOST_IMAGES = 10_000  # seven minutes at 24 frames per second, more than any model makes; bounds the memory
 
@@ -95,16 +96,19 @@ def read_videos(
     Raises GalaxyDiTError as `read_clip`, for videos of unequal length and for one shorter than `num_frames`.
     """
     videos: dict[str, list[Image.Image]] = {}
-    lead, clip, sources = "", None, ()
+    lead, clip, sources = "", None, tuple[int, ...]()
     for name, path in paths.items():
         if clip is None:
-            lead, clip = name, read_clip(path, fps=fps, size=size, most=num_frames or MOST_IMAGES)
+            lead = name
+            with reading(name, path, "a video"):
+                clip = read_clip(path, fps=fps, size=size, most=num_frames or MOST_IMAGES)
             count = _count(name, path, clip, fps, period, num_frames)
             sources = (clip.sources + clip.sources[-1:] * count)[:count]
             videos[name] = (clip.images + clip.images[-1:] * count)[:count]
             _warn_of_changes(name, path, clip, fps, count)
         else:
-            other = read_clip(path, sources=sources, size=size)
+            with reading(name, path, "a video"):
+                other = read_clip(path, sources=sources, size=size)
             if other.frames != clip.frames:
                 expected = f"{clip.frames} frames, as many as {lead}={paths[lead]!r} has, but it has {other.frames}"
                 raise refusal(name, path, expected, "trim one of them")

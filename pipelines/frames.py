@@ -97,7 +97,7 @@ def _decoded(container: Any, path: str | Path) -> Iterator[ShownFrame]:
             damaged += frame.is_corrupt
     if waiting is None:
         raise ValueError("no frame is in it")
-    length = waiting.duration * waiting.time_base if waiting.duration else interval
+    length = waiting.duration * waiting.time_base if waiting.duration and waiting.time_base else interval
     yield ShownFrame(waiting, start, start + length, aspect)
     if packet_is_damaged or waiting.is_corrupt:
         raise ValueError("it is broken off: its last frame is damaged")

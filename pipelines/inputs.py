@@ -72,7 +72,11 @@ def merge_inputs(prompt: str, files: Mapping[str, Any]) -> str:
 def hash_files(prompt: str) -> dict[str, str]:
     """SHA-256 of each file that a prompt names, by path. Raises as `parse_inputs`, and OSError."""
     paths = dict.fromkeys(path for _, path in _paths(parse_inputs(prompt)))
-    return {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
+    hashes = {}
+    for path in paths:
+        with open(path, "rb") as file:  # not read at once, because videos are large
+            hashes[path] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
 
 
 def verify_files(prompts: Iterable[str], hashes: Mapping[str, str]) -> None:

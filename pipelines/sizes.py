@@ -20,7 +20,6 @@ SMALL_TOKENS = 1800  # at most
 SMALL_SHARE = 0.4  # of the tokens of the full video, at most
 SMALL_LATENT_FRAMES = 4  # at most, and at most half of the full video's, rounded up
 TEMPORAL = ("vae_scale_factor_temporal", "vae_temporal_compression_ratio", "vae_temporal_scale_factor")
-
 FRAME_BY_FRAME = ("WanVACEPipeline", "LucyEditPipeline")  # take a number of frames, which must be that of their video
 
 
@@ -43,11 +42,12 @@ def prepare_inputs(
     paths = parse_inputs(prompt)
     taken = signature(type(pipe).__call__).parameters.keys()
     follows = follows_video(pipe)
-    is_sized = takes_images(pipe) and None not in (settings.width, settings.height)
+    width, height = settings.width, settings.height
+    size = None if width is None or height is None or not takes_images(pipe) else (width, height)
     videos = read_videos(
         {name: paths[name] for name in VIDEOS if name in paths},
         fps=settings.fps,
-        size=(settings.width, settings.height) if is_sized else None,
+        size=size,
         period=next((getattr(pipe, name) for name in TEMPORAL if hasattr(pipe, name)), 1) if follows else None,
         num_frames=settings.num_frames if follows and not taken.isdisjoint(FRAME_COUNTS) else None,
     )

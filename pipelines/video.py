@@ -37,7 +37,7 @@ class Sound:
     rate: int
 
 
-def check_frames(frames: NDArray[Any], name: str = "frames") -> None:
+def check_frames(frames: Any, name: str = "frames") -> None:
     """Raise GalaxyDiTError, with `name`, unless frames are `(frames, height, width, 3)` uint8 or floats in [0, 1]."""
     if not isinstance(frames, np.ndarray):
         cure = f"pass numpy.stack({name}) of a list, or {name}.float().cpu().numpy() of a tensor"
@@ -117,7 +117,7 @@ def save_video(
 
 
 def _check_sound(sound: Sound) -> None:
-    samples = sound.samples
+    samples: Any = sound.samples
     if not isinstance(samples, np.ndarray) or samples.ndim != 2 or len(samples) not in LAYOUTS or 0 in samples.shape:
         shape = getattr(samples, "shape", type(samples).__name__)
         raise refusal("sound.samples.shape", shape, "(1 or 2 channels, samples)", "mix it to mono or stereo")
