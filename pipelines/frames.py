@@ -3,7 +3,7 @@
 import struct
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ PICTURES = Disposition.attached_pic | Disposition.timed_thumbnails  # streams th
 UNKNOWN_RATE = Fraction(25)  # FFmpeg's own guess
 TELL_THEIR_LENGTH = {"matroska", "mov", "flv", "mxf"}  # that of other formats is guessed from the data that are there
 ROUNDING = Fraction(1, 50)  # seconds, of times in containers
+RESTART = 1  # second; times that fall farther begin anew, as in files that were joined
 TS_PACKETS = (188, 204)  # bytes; those of M2TS are 4 bytes and 188
 TS_SYNC, GIF_TRAILER = 0x47, 0x3B
 
@@ -31,19 +32,25 @@ class ShownFrame:
     frame: av.VideoFrame
     start: Fraction
     end: Fraction
-    aspect: Fraction | int  # width / height of a pixel
+    shape: "PixelShape"
 
     def image(self) -> NDArray[np.uint8]:
         """RGB, `(height, width, 3)`, turned by the display matrix and with square pixels."""
-        image: Any = self.frame.to_ndarray(format="rgb24", width=round(self.frame.width * self.aspect))
-        matrix: Any = self.frame.side_data.get("DISPLAYMATRIX")
-        if matrix is not None:
-            # x' = a x + c y, y' = b x + d y (FFmpeg, libavutil/display.h)
-            a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5]
-            if abs(b) > abs(a):
-                image, a, d = image.swapaxes(0, 1), c, b
-            image = image[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1]
+        width = round(self.frame.width * self.shape.aspect)
+        image: Any = self.frame.to_ndarray(format="rgb24", width=width)
+        a, b, c, d = self.shape.matrix
+        if abs(b) > abs(a):
+            image, a, d = image.swapaxes(0, 1), c, b
+        image = image[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1]
         return np.ascontiguousarray(image)
+
+
+@dataclass(frozen=True)
+class PixelShape:
+    """How the pixels of all frames of a file are shown."""
+
+    aspect: Fraction | int  # width / height of a pixel
+    matrix: tuple[int, int, int, int]  # a, b, c, d of x' = a x + c y, y' = b x + d y (FFmpeg, libavutil/display.h)
 
 
 def shown_frames(path: str | Path) -> Iterator[ShownFrame]:
@@ -71,7 +78,7 @@ def _decoded(container: Any, path: str | Path) -> Iterator[ShownFrame]:
         text = f"galaxydit: {path} is an HDR video and is read without tone mapping; convert it to BT.709"
         warnings.warn(text, DataWarning, stacklevel=3)
     interval = 1 / (stream.average_rate or stream.guessed_rate or UNKNOWN_RATE)
-    aspect = stream.sample_aspect_ratio or 1
+    shape = PixelShape(stream.sample_aspect_ratio or 1, (1, 0, 0, 1))
     waiting: av.VideoFrame | None = None  # for its end, which the next frame tells
     start = zero = data_end = Fraction(0)
     slack = interval / 2
@@ -89,16 +96,23 @@ def _decoded(container: Any, path: str | Path) -> Iterator[ShownFrame]:
             shown_at = frames * interval if frame.pts is None else frame.pts * frame.time_base - zero
             if waiting is None:
                 zero, shown_at = shown_at, Fraction(0)
+                # Read once, because a frame whose side data are read is freed by the cyclic garbage collector alone.
+                if (matrix := frame.side_data.get("DISPLAYMATRIX")) is not None:
+                    a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5].tolist()
+                    shape = replace(shape, matrix=(a, b, c, d))
             else:
-                shown_at = max(start, shown_at)  # some files have times that fall
-                yield ShownFrame(waiting, start, shown_at, aspect)
+                if shown_at < start - RESTART:
+                    zero -= start + interval - shown_at
+                    shown_at = start + interval
+                shown_at = max(start, shown_at)
+                yield ShownFrame(waiting, start, shown_at, shape)
             waiting, start = frame, shown_at
             frames += 1
             damaged += frame.is_corrupt
     if waiting is None:
         raise ValueError("no frame is in it")
     length = waiting.duration * waiting.time_base if waiting.duration and waiting.time_base else interval
-    yield ShownFrame(waiting, start, start + length, aspect)
+    yield ShownFrame(waiting, start, start + length, shape)
     if packet_is_damaged or waiting.is_corrupt:
         raise ValueError("it is broken off: its last frame is damaged")
     if text := _break_of(container, path, data_end + slack):

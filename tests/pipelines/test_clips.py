@@ -1,5 +1,6 @@
 """Videos as inputs: they last as long as their files, what changes is said, and little memory is used."""
 
+import gc
 import tracemalloc
 from pathlib import Path
 
@@ -80,6 +81,19 @@ def test_a_variable_frame_rate_keeps_its_times(tmp_path: Path) -> None:
     assert read(str(tmp_path / "a.mkv"), 16, period=None) == [0, 1, *[2] * 10, 3, 4]
 
 
+def test_joined_files_whose_times_begin_anew_are_read_whole(tmp_path: Path) -> None:
+    with av.open(str(tmp_path / "a.ts"), "w") as container:
+        stream = container.add_stream("mpeg2video", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 16, 16, "yuv420p"
+        for _ in range(50):
+            frame = av.VideoFrame.from_ndarray(np.zeros((16, 16, 3), np.uint8), format="rgb24")
+            container.mux(stream.encode(frame.reformat(format="yuv420p")))
+        container.mux(stream.encode(None))
+    (tmp_path / "twice.ts").write_bytes(2 * (tmp_path / "a.ts").read_bytes())
+    clip = read_clip(tmp_path / "twice.ts", fps=25)
+    assert (clip.frames, clip.seconds, clip.sources) == (100, 4.0, tuple(range(100)))
+
+
 def test_a_gif_keeps_its_times(tmp_path: Path) -> None:
     images = [Image.new("L", (16, 16), 4 * index) for index in range(5)]
     images[0].save(tmp_path / "a.gif", save_all=True, append_images=images[1:], duration=[500, 250, 250, 500, 500])
@@ -146,6 +160,18 @@ def test_frames_are_resized_while_they_are_read(tmp_path: Path) -> None:
     with Alive() as first:
         first_image(path)
     assert first.peak < 4 * of_frame
+
+
+def test_frames_that_were_read_are_freed_without_the_cyclic_garbage_collector(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.mp4", 40, 16)
+    read_clip(path)  # whatever the first call creates for good
+    gc.collect()
+    gc.disable()
+    try:
+        read_clip(path)
+        assert gc.collect() < 40
+    finally:
+        gc.enable()
 
 
 def test_frames_between_those_that_are_kept_are_not_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
