@@ -22,7 +22,7 @@ TELL_THEIR_LENGTH = {"matroska", "mov", "flv", "mxf"}  # that of other formats i
 ROUNDING = Fraction(1, 50)  # seconds, of times in containers
 RESTART = 1  # second; times that fall farther begin anew, as in files that were joined
 TS_PACKETS = (188, 204)  # bytes; those of M2TS are 4 bytes and 188
-TS_SYNC, GIF_TRAILER = 0x47, 0x3B
+TS_SYNC, GIF_TRAILER = 0x47, b"\x3b"
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,9 @@ def _break_of(container: Any, path: str | Path, latest_end: Fraction) -> str:
             ends = [_byte_at(file, size - length) for length in TS_PACKETS]
             return "" if TS_SYNC in ends else "it ends within a packet"
         if "gif" in formats:
-            return "" if _byte_at(file, size - 1) == GIF_TRAILER else "the mark of its end is missing"
+            file.seek(max(0, size - 1024))
+            is_whole = file.read().rstrip(b"\0\r\n").endswith(GIF_TRAILER)  # some programs pad files
+            return "" if is_whole else "the mark of its end is missing"
     return ""
 
 
