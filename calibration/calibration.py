@@ -25,7 +25,7 @@ from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.published_models import own_settings, recommended_settings
 from galaxydit.pipelines.runs import Executor, InProcess, Store, expect
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.sizes import fit_size, small_settings
+from galaxydit.pipelines.sizes import prepare_inputs, small_settings
 from galaxydit.policies.schedule import full_step_count
 from galaxydit.profiles.schema import SCHEMA_VERSION, Profile
 from galaxydit.validation import parse
@@ -113,10 +113,10 @@ def calibrate(
         own = [film.prompt, *(prompt for prompt in own if prompt != film.prompt)]
         held_out = [prompt for prompt in held_out if prompt != film.prompt]
     _check_speedups(speedups, settings.steps)
-    check_inputs(pipe, read_inputs(own[0]))
+    check_inputs(pipe, read_inputs(own[0], first_frames=True))
 
     def small(prompt: str) -> GenerationSettings:
-        sized = fit_size(pipe, read_inputs(prompt), settings, own_settings(pipe))
+        _, sized = prepare_inputs(pipe, prompt, settings, own_settings)
         return sized if full_size else small_settings(pipe, sized)
 
     key = {

@@ -16,6 +16,8 @@ import torch
 from galaxydit.foreign_text import logger_of
 
 logger = logger_of(__name__)
+STILL = 0.2  # seconds; drivers refresh their counters every 0.1 s or faster, and an idle GPU takes some 10 J/s
+TOO_SHORT = "the counter did not move, because the generation took less time than its refresh"
 INSTALL = "zeus is not installed: pip install 'galaxydit[energy]'"
 SHARED_PROCESS = "another process uses the device, so its joules count too"
 SHARED_GENERATION = "another generation ran on the device at the same time, so its joules count too"
@@ -34,17 +36,24 @@ class Energy:
 
 @dataclass(frozen=True)
 class Reading:
-    joules: float  # since an unknown moment, the same for all readings of a device; nan if the counter gave none
+    joules: float  # since an unknown moment, the same for all readings of equal `breaks`; nan if unknown
     owners: int  # changes of the owner so far; more between two readings of one owner: another one used the device
     other_processes: bool  # used the device
+    breaks: int = 0  # of the counter so far; more between two readings: their difference is unknown
 
 
 class Meter:
-    """The counter of the device `name`: `count` returns joules that never fall; `gpu` is zeus's, None for a CPU."""
+    """The counter of the device `name`: `count` returns joules; `gpu` is zeus's, None for a CPU.
+
+    A counter falls when its driver is loaded again, or when it wraps: zeus adds the range of a RAPL counter that
+    wrapped, up to a second late, and NVML tells no range. So the joules across a fall, or across the leap back, are
+    unknown.
+    """
 
     def __init__(self, name: str, count: Callable[[], float], gpu: Any = None) -> None:
-        self.name, self.failure = name, ""  # text of the newest reading that failed
+        self.name, self.failure = name, ""  # text of the newest reading or difference that is unknown
         self._count, self._gpu = count, gpu
+        self._latest, self._peak, self._breaks = -math.inf, -math.inf, 0  # of all readings that did not fail
         self._lock = threading.Lock()
         self._owner: object = None
         self._owners = 0
@@ -57,13 +66,38 @@ class Meter:
             if owner is not None and owner != self._owner:
                 self._owner, self._owners = owner, self._owners + 1
             try:
-                return Reading(self._count(), self._owners, self._is_shared())
+                joules = float(self._count())
+                if not math.isfinite(joules):
+                    raise ValueError(f"it gives {joules} J")
+                is_shared = self._is_shared()
             except Exception as error:  # whatever zeus, NVML and RAPL raise: the video does not depend on its joules
-                text = _unreadable(self.name, error)
-                if text != self.failure:
-                    logger.warning("joules are missing: %s", text)
-                self.failure = text
-                return Reading(math.nan, self._owners, False)
+                self._fail(_unreadable(self.name, error))
+                return Reading(math.nan, self._owners, False, self._breaks)
+            has_leapt_back = self._latest < self._peak <= joules
+            if joules < self._latest or has_leapt_back:
+                self._breaks += 1
+            self._latest, self._peak = joules, max(self._peak, joules)
+            return Reading(joules, self._owners, is_shared, self._breaks)
+
+    def between(self, first: Reading, last: Reading, seconds: float) -> float:
+        """Joules from one reading to a later one; nan, and `failure` says why, if a reading has none, the counter fell
+        between them, or it stood still for `STILL` seconds or longer.
+        """
+        joules = last.joules - first.joules
+        if math.isnan(joules):  # `read` has said why
+            return math.nan
+        if last.breaks > first.breaks or joules < 0:
+            self._fail(f"the counter of {self.name} fell, as after a reload of its driver")
+            return math.nan
+        if joules == 0 and seconds >= STILL:
+            self._fail(f"the counter of {self.name} stood still for {seconds:.2g} s of work")
+            return math.nan
+        return joules
+
+    def _fail(self, text: str) -> None:
+        if text != self.failure:
+            logger.warning("joules are missing: %s", text)
+        self.failure = text
 
     def _is_shared(self) -> bool:
         """Whether several processes compute on the device; counted, because their ids differ between containers."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from galaxydit.energy import SHARED_GENERATION, SHARED_PROCESS, Energy, Meter, Reading, meter_of
+from galaxydit.energy import SHARED_GENERATION, SHARED_PROCESS, TOO_SHORT, Energy, Meter, Reading, meter_of
 
 BEGIN = "begin"  # of the pipeline's whole call
 FIRST = "first"  # transformer call begins
@@ -60,6 +60,7 @@ class Stopwatch:
         self._seconds: dict[str, float] = {}
         self._readings: dict[str, Reading] = {}
         self._paused = 0.0
+        self._failure = ""  # why joules of this generation are unknown
 
     def mark(self, name: str, *, wait: bool = True, read: bool = True) -> None:
         """Note the time of a moment, by default with its joules and after the device has finished its queue."""
@@ -85,16 +86,30 @@ class Stopwatch:
         return self._seconds[last] - self._seconds[first] if self.has(first) and self.has(last) else None
 
     def joules(self, first: str, last: str) -> float | None:
-        """Joules between two moments; nan if a reading failed."""
-        taken = self._readings
-        return taken[last].joules - taken[first].joules if first in taken and last in taken else None
+        """Joules between two moments; nan where they are unknown (`Meter.between`), None where nothing was read."""
+        taken, meter = self._readings, self._meter
+        if meter is None or first not in taken or last not in taken:
+            return None
+        joules = meter.between(taken[first], taken[last], self.seconds(first, last) or 0.0)
+        if math.isnan(joules):
+            self._failure = meter.failure
+        return joules
+
+    def _joules_of_work(self, first: str, last: str) -> float | None:
+        """`joules`, but nan in place of 0, which short work has between two refreshes of its counter."""
+        joules = self.joules(first, last)
+        if joules != 0:
+            return joules
+        self._failure = TOO_SHORT
+        return math.nan
 
     def share(self, group: Any | None) -> None:
         """Compute `devices` and `whole`. Each rank of the process `group` that shares the video has to call this."""
         if self.device is None:
             return
-        whole = self.joules(BEGIN if BEGIN in self._readings else FIRST, END)
-        self.devices = by_rank(group, self.joules(FIRST, LAST), self.device)
+        self._failure = ""  # that of a reading which a later one replaced
+        whole = self._joules_of_work(BEGIN if BEGIN in self._readings else FIRST, END)
+        self.devices = by_rank(group, self._joules_of_work(FIRST, LAST), self.device)
         ranks = by_rank(group, None if whole is None else whole + self.text, self.device)
         self.whole = None if ranks is None else sum(ranks.values())
 
@@ -108,6 +123,6 @@ class Stopwatch:
         note = SHARED_PROCESS if is_shared else ""
         if max(one.owners for one in taken) > taken[0].owners:
             note = SHARED_GENERATION
-        if any(math.isnan(joules) for joules in (self.text, *(one.joules for one in taken))):
-            note = meter.failure
+        if self._failure or any(math.isnan(joules) for joules in (self.text, *(one.joules for one in taken))):
+            note = self._failure or meter.failure
         return Energy(denoise, self.whole, self.devices or {}, note, is_shared)

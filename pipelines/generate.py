@@ -15,11 +15,10 @@ from galaxydit.context_parallel import token_group
 from galaxydit.energy import Energy, meter_of
 from galaxydit.errors import refusal
 from galaxydit.pipelines.disturbance import load_per_core
-from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.memory import memory_error
 from galaxydit.pipelines.published_models import own_settings
-from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.sizes import fit_size, resize_videos
+from galaxydit.pipelines.settings import FRAME_COUNTS, GenerationSettings
+from galaxydit.pipelines.sizes import prepare_inputs
 from galaxydit.pipelines.sound import sound_of
 from galaxydit.pipelines.video import Sound
 from galaxydit.report import Report
@@ -27,7 +26,6 @@ from galaxydit.runtime.hooks import timed_by
 from galaxydit.runtime.recognition import transformers_of
 from galaxydit.stopwatch import BEGIN, END, FIRST, LAST, Stopwatch
 
-FRAME_COUNTS = ("num_frames", "frames", "video_length")  # names that pipelines have for the number of frames
 NO_COUNTER = Energy(None, None, {})
 NO_ARGUMENTS = ("steps", "flow_shift", "fps")  # settings that the call of a pipeline does not take
 
@@ -75,10 +73,7 @@ def generate(
     Raises GalaxyDiTError for a seed or setting that is not allowed, unreadable inputs and lack of memory; ValueError if
     the pipeline needs other inputs, returns no video or does not report its steps.
     """
-    inputs = read_inputs(prompt) if isinstance(prompt, str) else dict(prompt)
-    check_inputs(pipe, inputs)
-    settings = fit_size(pipe, inputs, settings, own_settings(pipe))
-    inputs = resize_videos(pipe, inputs, settings)
+    inputs, settings = prepare_inputs(pipe, prompt, settings, own_settings)
     if type(seed) is not int or not 0 <= seed < 2**64:
         raise refusal("seed", seed, "a whole number from 0 to 2**64 - 1", "pass for example 0")
     meter_of(pipe._execution_device, cpu=cpu_counter)  # opened now, because that takes seconds

@@ -6,13 +6,14 @@ import json
 import socket
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image, ImageOps
 
-from galaxydit.errors import DataWarning, refusal
+from galaxydit.errors import DataWarning, GalaxyDiTError, refusal
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
@@ -71,7 +72,11 @@ def merge_inputs(prompt: str, files: Mapping[str, Any]) -> str:
 def hash_files(prompt: str) -> dict[str, str]:
     """SHA-256 of each file that a prompt names, by path. Raises as `parse_inputs`, and OSError."""
     paths = dict.fromkeys(path for _, path in _paths(parse_inputs(prompt)))
-    return {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
+    hashes = {}
+    for path in paths:
+        with open(path, "rb") as file:  # not read at once, because videos are large
+            hashes[path] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
 
 
 def verify_files(prompts: Iterable[str], hashes: Mapping[str, str]) -> None:
@@ -83,15 +88,23 @@ def verify_files(prompts: Iterable[str], hashes: Mapping[str, str]) -> None:
                 raise refusal("file", str(Path(path).absolute()), expected, f"restore it on {socket.gethostname()}")
 
 
-def read_inputs(prompt: str) -> dict[str, Any]:
+def read_inputs(prompt: str, *, first_frames: bool = False) -> dict[str, Any]:
     """Arguments for a pipeline's call, with upright PIL images in RGB; videos and `reference_images` are lists of them.
 
-    Raises GalaxyDiTError as `parse_inputs`, and for a file that cannot be read.
+    Videos have all frames of their files, with `first_frames` the first one alone. `sizes.prepare_inputs` returns
+    those that a pipeline can use. Raises GalaxyDiTError as `parse_inputs`, and for a file that cannot be read.
     """
+    from galaxydit.pipelines.clips import first_image, read_clip
+
     inputs = parse_inputs(prompt)
     for name, value in inputs.items():
-        if name != "prompt":
-            inputs[name] = [_read_file(name, path) for path in value] if name == IMAGE_LIST else _read_file(name, value)
+        if name in IMAGES:
+            inputs[name] = _read_image(name, value)
+        elif name == IMAGE_LIST:
+            inputs[name] = [_read_image(name, path) for path in value]
+        elif name in VIDEOS:
+            with reading(name, value, "a video"):
+                inputs[name] = [first_image(value)] if first_frames else read_clip(value).images
     return inputs
 
 
@@ -121,20 +134,21 @@ def _has_kind(name: str, value: Any) -> bool:
     return isinstance(texts, list) and texts != [] and all(isinstance(text, str) for text in texts)
 
 
-def _read_file(name: str, path: str) -> Image.Image | list[Image.Image]:
-    from galaxydit.pipelines.video import load_video
-
+@contextmanager
+def reading(name: str, path: str, kind: str) -> Iterator[None]:
+    """Context in which the errors of a file that cannot be read name its argument."""
     try:
-        if name in VIDEOS:
-            return [Image.fromarray(frame) for frame in load_video(path)]
-        return _read_image(name, path)
+        yield
+    except GalaxyDiTError as error:
+        if error.field != "path":
+            raise
+        raise refusal(name, path, error.expected, error.cure) from error
     except (OSError, ValueError, SyntaxError, RuntimeError, Image.DecompressionBombError) as error:
-        kind = "a video" if name in VIDEOS else "an image"
         raise refusal(name, path, f"{kind} that can be read ({error})", "pass another") from error
 
 
 def _read_image(name: str, path: str) -> Image.Image:
-    with Image.open(path) as opened:
+    with reading(name, path, "an image"), Image.open(path) as opened:
         return upright(opened, f"{name}={path!r}")
 
 
@@ -150,6 +164,6 @@ def upright(opened: Image.Image, name: str) -> Image.Image:
         image = image.convert("RGBA")
         if np.asarray(image)[..., 3].min() < 255:
             text = f"galaxydit: {name} has transparent parts, which become white"
-            warnings.warn(text, DataWarning, stacklevel=5)
+            warnings.warn(text, DataWarning, stacklevel=4)
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image.convert("RGB")

@@ -89,11 +89,14 @@ def checkpoint_of(model: str | None) -> Checkpoint | None:
 def recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
     """Settings that the model's authors recommend, else the defaults of its `__call__`.
 
-    Without a size where an image or video determines it. Local copies of Wan are recognised by their configuration.
+    Without a size and a number of frames where an image or video determines them. Local copies of Wan are recognised by
+    their configuration.
     """
-    from galaxydit.pipelines.sizes import has_one_size, takes_images
+    from galaxydit.pipelines.sizes import follows_video, has_one_size, takes_images
 
     settings = own_settings(pipe)
+    if follows_video(pipe):
+        settings = replace(settings, num_frames=None)
     if takes_images(pipe) and not has_one_size(pipe):
         settings = replace(settings, height=None, width=None)
     takes_shift = pipe.scheduler is None or "flow_shift" in pipe.scheduler.config

@@ -8,6 +8,9 @@ from galaxydit.errors import check_count, check_number
 Offload = Literal["none", "model", "sequential", "group"]
 """Which weights stay in CPU memory, see `load_pipeline`."""
 
+FRAME_COUNTS = ("num_frames", "frames", "video_length")
+"""Names that the calls of pipelines have for the number of frames."""
+
 DtypeName = Literal["float32", "bfloat16", "float16"]
 """Names of dtypes, for use everywhere: `Literal`s that differ only in order compare equal, so with a second definition
 messages could print either order.

@@ -1,7 +1,8 @@
-"""The size of a video that starts from an image or another video, and a small size in its place."""
+"""The size and the length of a video that starts from an image or another video, and a small size in its place."""
 
 import math
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from inspect import signature
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 from diffusers import DiffusionPipeline
 
 from galaxydit.errors import DataWarning, refusal
-from galaxydit.pipelines.inputs import IMAGE_LIST, IMAGES, VIDEOS
-from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.clips import read_videos, resized
+from galaxydit.pipelines.inputs import IMAGES, VIDEOS, check_inputs, parse_inputs, read_inputs
+from galaxydit.pipelines.settings import FRAME_COUNTS, GenerationSettings
 from galaxydit.profiles.fingerprint import plain_config
 from galaxydit.runtime.recognition import transformers_of
 
@@ -19,6 +21,47 @@ SMALL_SHARE = 0.4  # of the tokens of the full video, at most
 SMALL_LATENT_FRAMES = 4  # at most, and at most half of the full video's, rounded up
 LARGEST_RATIO = 16  # of an input's sides, where one side of the video is given
 TEMPORAL = ("vae_scale_factor_temporal", "vae_temporal_compression_ratio", "vae_temporal_scale_factor")
+FRAME_BY_FRAME = ("WanVACEPipeline", "LucyEditPipeline")  # take a number of frames, which must be that of their video
+
+
+def prepare_inputs(
+    pipe: DiffusionPipeline,
+    prompt: str | Mapping[str, Any],
+    settings: GenerationSettings,
+    recommend: Callable[[DiffusionPipeline], GenerationSettings],
+) -> tuple[dict[str, Any], GenerationSettings]:
+    """Arguments of the pipeline's call for a prompt, and the settings with the size of the video.
+
+    A mapping holds inputs that are already read; the first images of its videos are taken and resized. Videos of files
+    have the frame rate and the size of the settings (`read_videos`). `recommend` returns the authors' settings, which
+    have the largest area and the number of frames without a video. Raises GalaxyDiTError for files that cannot be used
+    together; ValueError if the pipeline needs other inputs.
+    """
+    inputs = read_inputs(prompt, first_frames=True) if isinstance(prompt, str) else dict(prompt)
+    check_inputs(pipe, inputs)
+    recommended = recommend(pipe)
+    settings = fit_size(pipe, inputs, settings, recommended)
+    taken = signature(type(pipe).__call__).parameters.keys()
+    follows = follows_video(pipe)
+    width, height = settings.width, settings.height
+    size = None if width is None or height is None or not takes_images(pipe) else (width, height)
+    num_frames = settings.num_frames if follows and not taken.isdisjoint(FRAME_COUNTS) else None
+    if isinstance(prompt, str):
+        paths = parse_inputs(prompt)
+        videos = read_videos(
+            {name: paths[name] for name in VIDEOS if name in paths},
+            fps=settings.fps,
+            size=size,
+            period=next((getattr(pipe, name) for name in TEMPORAL if hasattr(pipe, name)), 1) if follows else None,
+            num_frames=num_frames,
+        )
+    else:
+        videos = {name: resized(inputs[name][:num_frames], size) for name in VIDEOS if name in inputs}
+    if follows and videos:
+        settings = replace(settings, num_frames=len(next(iter(videos.values()))))
+    elif follows and settings.num_frames is None:
+        settings = replace(settings, num_frames=recommended.num_frames)
+    return inputs | videos, settings
 
 
 def fit_size(
@@ -78,12 +121,12 @@ def _sides_like(
     return min(height, longest), min(width, longest)
 
 
-def resize_videos(pipe: DiffusionPipeline, inputs: dict[str, Any], settings: GenerationSettings) -> dict[str, Any]:
-    """The inputs, for VACE resized to `settings`, because it would only shrink them and pad its tokens."""
-    size = settings.width, settings.height
-    if IMAGE_LIST not in signature(type(pipe).__call__).parameters or None in size:
-        return inputs
-    return inputs | {name: [image.resize(size) for image in inputs[name]] for name in VIDEOS if name in inputs}
+def follows_video(pipe: DiffusionPipeline) -> bool:
+    """Whether the result has a frame for each frame of the pipeline's video."""
+    kind = type(pipe)
+    taken = signature(kind.__call__).parameters
+    is_by_frame = any(base.__name__ in FRAME_BY_FRAME for base in kind.__mro__)
+    return "video" in taken and (is_by_frame or taken.keys().isdisjoint(FRAME_COUNTS))
 
 
 def small_settings(pipe: DiffusionPipeline, settings: GenerationSettings) -> GenerationSettings:

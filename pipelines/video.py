@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from galaxydit.errors import DataWarning, refusal
+from galaxydit.errors import check_count, refusal
 from galaxydit.files import replacing
 from galaxydit.foreign_text import one_line
+from galaxydit.pipelines.frames import address, shown_frames
 from galaxydit.pipelines.psnr import nan_error
 from galaxydit.pipelines.settings import check_fps
 
@@ -26,7 +26,7 @@ LABEL_HEIGHT = 24  # pixels
 GAP = 8  # pixels between two videos
 BT709, SRGB = 1, 13  # ITU-T H.273: 1 is BT.709 as matrix, primaries and transfer; 13 is the transfer of sRGB
 LIMITED_RANGE = 1
-HDR = (16, 18)  # transfers of the same table: PQ and HLG
+MOST_PIXELS = 16384  # a side, of libx264
 LAYOUTS = {1: "mono", 2: "stereo"}
 
 
@@ -38,8 +38,11 @@ class Sound:
     rate: int
 
 
-def check_frames(frames: NDArray[Any], name: str = "frames") -> None:
+def check_frames(frames: Any, name: str = "frames") -> None:
     """Raise GalaxyDiTError, with `name`, unless frames are `(frames, height, width, 3)` uint8 or floats in [0, 1]."""
+    if not isinstance(frames, np.ndarray):
+        cure = f"pass numpy.stack({name}) of a list, or {name}.float().cpu().numpy() of a tensor"
+        raise refusal(f"type({name})", type(frames).__name__, "a NumPy array (frames, height, width, 3)", cure)
     if frames.ndim != 4 or frames.shape[-1] != 3 or 0 in frames.shape:
         raise refusal(f"{name}.shape", frames.shape, "(frames, height, width, 3)", "pass one RGB video")
     if frames.dtype == np.uint8:
@@ -67,8 +70,7 @@ def to_uint8(frames: NDArray[Any], name: str = "frames") -> NDArray[np.uint8]:
 
 def enlarge(frames: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
     """Each pixel repeated `scale` times in height and width."""
-    if scale < 1:
-        raise refusal("scale", scale, "a whole number of at least 1", "pass 1 to keep the size")
+    check_count("scale", scale, 1)
     return frames.repeat(scale, axis=1).repeat(scale, axis=2)
 
 
@@ -95,15 +97,42 @@ def save_video(
     if path.suffix != ".mp4":
         raise refusal("path", str(path), "a name ending in .mp4", "rename it")
     check_fps(fps)
-    images = enlarge(to_uint8(frames), scale)
-    height, width = images.shape[1:3]
+    check_frames(frames)
+    check_count("scale", scale, 1)
+    height, width = frames.shape[1] * scale, frames.shape[2] * scale
+    if max(height, width) > MOST_PIXELS:
+        expected = f"at most {MOST_PIXELS} pixels a side, as H.264 has"
+        raise refusal("size", f"{height}x{width}", expected, "make the frames or the scale smaller")
     if not lossless and (height % 2 or width % 2):
         raise refusal("size", f"{height}x{width}", "even sizes", "pass scale=2, or lossless=True")
-    with replacing(path) as partial, av.open(_address(partial), "w", options={"movflags": "+faststart"}) as container:
+    if sound is not None:
+        _check_sound(sound)
+    with replacing(path) as partial:
+        try:
+            _encode(enlarge(to_uint8(frames), scale), partial, fps, lossless, sound)
+        except av.FFmpegError as error:
+            if isinstance(error, OSError):  # such as a full disk
+                raise
+            expected = f"what FFmpeg can encode ({error})"
+            raise refusal("frames.shape", frames.shape, expected, "save a smaller video, or another rate") from error
+
+
+def _check_sound(sound: Sound) -> None:
+    samples: Any = sound.samples
+    if not isinstance(samples, np.ndarray) or samples.ndim != 2 or len(samples) not in LAYOUTS or 0 in samples.shape:
+        shape = getattr(samples, "shape", type(samples).__name__)
+        raise refusal("sound.samples.shape", shape, "(1 or 2 channels, samples)", "mix it to mono or stereo")
+    if not np.isfinite(samples).all():
+        raise refusal("sound.samples", "NaN or infinities", "finite numbers", "generate again in a wider dtype")
+    check_count("sound.rate", sound.rate, 1)
+
+
+def _encode(images: NDArray[np.uint8], path: Path, fps: float, lossless: bool, sound: Sound | None) -> None:
+    with av.open(address(path), "w", options={"movflags": "+faststart"}) as container:
         rate = Fraction(fps).limit_denominator(1001)
         # libx264 converts to YUV even at quality 0; only the RGB flavour is exact.
         stream = container.add_stream("libx264rgb" if lossless else "libx264", rate=rate)
-        stream.width, stream.height = width, height
+        stream.height, stream.width = images.shape[1:3]
         stream.pix_fmt = "rgb24" if lossless else "yuv420p"
         # x264's macroblock tree encodes equal frames differently, and so does another number of threads.
         stream.options = {"qp": "0", "threads": "1"} if lossless else {"crf": "16", "mbtree": "0", "threads": "1"}
@@ -126,11 +155,6 @@ def save_video(
             heard.sample_rate = sound.rate
             container.mux(track.encode(heard))
             container.mux(track.encode(None))
-
-
-def _address(path: str | Path) -> str:
-    """The path for FFmpeg, which reads a name with a colon as a protocol's address."""
-    return f"file:{path}"
 
 
 def encode_video(frames: NDArray[Any], fps: float, *, lossless: bool = False, sound: Sound | None = None) -> bytes:
@@ -163,40 +187,30 @@ def hash_frames(frames: NDArray[np.float32]) -> str:
 
 
 def load_video(path: str | Path) -> NDArray[np.uint8]:
-    """All frames as players show them, turned and with square pixels, uint8. Raises GalaxyDiTError without any."""
-    try:
-        with av.open(_address(path)) as container:
-            aspect = container.streams.video[0].sample_aspect_ratio or 1
-            if container.streams.video[0].codec_context.color_trc in HDR:
-                text = f"galaxydit: {path} is an HDR video and is read without tone mapping; convert it to BT.709"
-                warnings.warn(text, DataWarning, stacklevel=2)
-            return np.stack([_upright(frame, aspect) for frame in container.decode(video=0)])
-    except (av.FFmpegError, IndexError, ValueError) as error:  # the last two if no stream or no frame is there
-        expected = f"a video that can be read ({error})"
-        raise refusal("path", str(path), expected, "check the path, or make it again") from error
+    """All frames as players show them, turned and with square pixels, uint8.
+
+    Raises GalaxyDiTError for a file without any, that is broken off, or with frames of several sizes.
+    """
+    pixels = bytearray()  # grows in place, so that the frames are not held twice
+    shape: tuple[int, ...] = ()
+    for shown in shown_frames(path):
+        image = shown.image()
+        if shape and image.shape != shape:
+            expected = f"frames of one shape, not of {shape} and {image.shape}"
+            raise refusal("path", str(path), expected, "convert it to one size")
+        shape = image.shape
+        pixels += image.data
+    return np.frombuffer(pixels, np.uint8).reshape(-1, *shape)
 
 
 def load_sound(path: str | Path) -> Sound | None:
     """The sound of a file of `save_video`, or None."""
-    with av.open(_address(path)) as container:
+    with av.open(address(path)) as container:
         if not container.streams.audio:
             return None
         track = container.streams.audio[0]
         samples = np.concatenate([frame.to_ndarray() for frame in container.decode(track)], axis=1)
     return Sound(samples.astype(np.float32), track.rate)
-
-
-def _upright(frame: av.VideoFrame, aspect: Fraction | int) -> NDArray[np.uint8]:
-    """The frame in RGB by its display matrix; `aspect` is width / height of a pixel."""
-    image: Any = frame.to_ndarray(format="rgb24", width=round(frame.width * aspect))
-    matrix: Any = frame.side_data.get("DISPLAYMATRIX")
-    if matrix is not None:
-        # x' = a x + c y, y' = b x + d y (FFmpeg, libavutil/display.h)
-        a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5]
-        if abs(b) > abs(a):
-            image, a, d = image.swapaxes(0, 1), c, b
-        image = image[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1]
-    return np.asarray(image)
 
 
 def side_by_side(videos: Sequence[NDArray[Any]], labels: Sequence[str], *, scale: int = 1) -> NDArray[np.uint8]:

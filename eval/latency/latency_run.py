@@ -104,7 +104,8 @@ class LatencyRun:
         for step, milliseconds in enumerate(timing.milliseconds):
             (sample.full_ms if step in full else sample.reused_ms).append(milliseconds)
         sample.whole_seconds.append(sum(timing.milliseconds) / 1000)
-        sample.joules += [] if timing.joules is None or math.isnan(timing.joules) else [timing.joules]
+        if timing.joules and not math.isnan(timing.joules):  # 0 if the counter was not refreshed in so short a time
+            sample.joules.append(timing.joules)
         if clock_name(self.device) != THREAD_TIME:
             sample.load = load_per_core()
         sample.peak_bytes, sample.bytes_held = timing.peak_bytes, timing.bytes_held

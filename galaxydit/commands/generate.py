@@ -20,7 +20,7 @@ from galaxydit.request import AUTO
 class FileSizes(options.Sizes):
     """Options of a generation (`options.Sizes`: steps, guidance scale, flow shift, shape) and of the frame rate."""
 
-    fps: Annotated[float | None, typer.Option(help="Frames per second of the file.")] = None
+    fps: Annotated[float | None, typer.Option(help="Frames per second of the file, and of --video.")] = None
 
 
 def generate(

@@ -189,7 +189,8 @@ def energy_of(watch: Stopwatch) -> energy.Energy | None:
 
 def test_generations_at_the_same_time_are_named_so(simulated_gpu: SimulatedCounter) -> None:
     alone = begun("a")
-    assert energy_of(alone) == energy.Energy(0.0, None, {"cpu": 0.0}, "")
+    simulated_gpu.draw(3)
+    assert energy_of(alone) == energy.Energy(3.0, None, {"cpu": 3.0}, "")
 
     both = begun("a"), begun("b")
     simulated_gpu.draw(5)
@@ -209,7 +210,9 @@ def test_another_process_on_the_device_is_named(
     get_gpus().gpus[0].handle = "handle"
     found = [SimpleNamespace(pid=number) for number in range(processes)]
     monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", lambda handle: found)
-    made = energy_of(begun("a"))
+    watch = begun("a")
+    simulated_gpu.draw(1)
+    made = energy_of(watch)
     assert made is not None
     assert made.note == note
 
@@ -298,6 +301,68 @@ def test_a_reading_that_failed_is_missing_in_no_other_joules() -> None:
     joules = [meter.read().joules for _ in range(4)]
     assert [math.isnan(one) for one in joules] == [False, True, False, False]
     assert joules[3] - joules[0] == 3.0
+
+
+FELL = "the counter of cuda:0 fell, as after a reload of its driver"
+
+
+@pytest.mark.parametrize(
+    ("readings", "unknown", "note"),
+    [
+        # Two texts are read before and after, then the first call, both branches of the last step, and the end.
+        ([50, 51, 52, 53, 0, 1, 2, 3], (False, False), ""),  # a fall between two intervals that count
+        ([50, 51, 52, 53, 54, 1, 2, 3], (True, True), FELL),
+        ([50, 51, 52, 53, 54, 55, 56, 3], (False, True), FELL),
+        ([50, 1, 52, 53, 54, 55, 56, 57], (False, True), FELL),
+        ([50, 51, 52, 53, 54, 5, 60, 70], (True, True), FELL),  # a wrap that is corrected late
+        ([50, 51, 52, 53, 54, 54, 54, 54], (True, True), energy.TOO_SHORT),
+        ([50, 51, 52, 53, 54, -math.inf, math.nan, 57], (True, False), "the counter of cuda:0 cannot be read: "),
+        ([50, 51, 52, 53, 54, 55, 56, 57], (False, False), ""),
+    ],
+)
+def test_joules_across_a_break_of_the_counter_are_unknown_and_the_report_says_why(
+    tiny_wan_pipeline: WanPipeline,
+    settings: GenerationSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    readings: list[float],
+    unknown: tuple[bool, bool],
+    note: str,
+) -> None:
+    meter = energy.Meter("cuda:0", iter(readings).__next__)
+    monkeypatch.setattr(energy, "_meter", lambda device, cpu: meter)
+    with galaxydit.accelerate(tiny_wan_pipeline, config=HALF) as acceleration:
+        tiny_wan_pipeline(PROMPT, height=32, width=32, num_frames=5, num_inference_steps=STEPS)
+    found = acceleration.report.energy_joules
+    assert found is not None
+    assert (found.denoise is None, found.end_to_end is None) == unknown
+    assert all(joules > 0 for joules in (found.denoise, found.end_to_end) if joules is not None)
+    assert found.note.startswith(note)
+    assert bool(found.note) == bool(note)
+    assert found.note in str(acceleration.report)
+
+
+def test_a_counter_that_stands_still_while_texts_are_encoded_leaves_the_joules_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    meter = energy.Meter("cuda:0", lambda: 5.0)
+    monkeypatch.setattr(energy, "_meter", lambda device, cpu: meter)
+    seconds = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: seconds[0])
+    for length, is_known in ((energy.STILL / 2, True), (energy.STILL, False)):
+        watch = begun("a")
+        seconds[0] += length
+        watch.mark(LAST)
+        assert (watch.joules(FIRST, LAST) == 0.0) == is_known
+    assert meter.failure == "the counter of cuda:0 stood still for 0.2 s of work"
+
+
+def test_after_a_fall_the_next_generation_has_its_joules() -> None:
+    counts = iter([1000.0, 0.0, 10.0, 25.0])
+    meter = energy.Meter("cuda:0", counts.__next__)
+    before, fallen, first, last = (meter.read() for _ in range(4))
+    assert math.isnan(meter.between(before, fallen, 1.0))
+    assert math.isnan(meter.between(before, last, 1.0))
+    assert meter.between(first, last, 1.0) == 15.0
 
 
 def _rank(number: int, folder: Path, joules: list[float | None], answers: Any) -> None:

@@ -74,7 +74,7 @@ def made(tiny_wan_pipeline: WanPipeline, tmp_path: Path, monkeypatch: pytest.Mon
     photo.save("tall.png")
     photo.rotate(90, expand=True).save("wide.png")
     for name in ("tall", "wide"):
-        save_video(np.stack([np.asarray(Image.open(f"{name}.png"))] * 5), f"{name}.mp4", 8)
+        save_video(np.stack([np.asarray(Image.open(f"{name}.png"))] * 5), f"{name}.mp4", WIDE.fps)
     torch.manual_seed(0)
 
     def make(build: Any, settings: GenerationSettings, **inputs: Any) -> tuple[tuple[int, ...], GenerationSettings]:
@@ -127,6 +127,29 @@ def test_vace_sees_its_video_in_the_size_of_the_result(settings: GenerationSetti
 
     made(watched, settings, video="tall.mp4", mask="tall.mp4")
     assert len(set(shapes)) == 1
+
+
+@pytest.mark.parametrize("build", [video_to_video, vace])
+def test_a_video_gives_the_number_of_frames_at_the_rate_of_the_model(build: Any, made: Made) -> None:
+    save_video(np.zeros((32, 96, 48, 3)), "fast.mp4", 2 * WIDE.fps)
+    with pytest.warns(DataWarning, match=r"32 frames in 1\.00 s .* is read as 17 frames in 1\.06 s"):
+        _, settings = made(build, replace(FREE, num_frames=None), video="fast.mp4")
+    assert settings.num_frames == 17
+
+
+def test_a_mask_and_a_number_of_frames_must_fit_the_video(made: Made) -> None:
+    save_video(np.zeros((9, 96, 48, 3)), "long.mp4", WIDE.fps)
+    with pytest.raises(GalaxyDiTError, match=r"mask='long.mp4' .* 5 frames, as many as video='tall.mp4' has, .* 9"):
+        made(vace, FREE, mask="long.mp4", video="tall.mp4")
+    with pytest.raises(GalaxyDiTError, match="num_frames=9 is not allowed: expected at most 5, the frames of video="):
+        made(vace, replace(FREE, num_frames=9), video="tall.mp4")
+    Path("broken.mp4").write_bytes(Path("long.mp4").read_bytes()[:-500])
+    with pytest.raises(GalaxyDiTError, match=r"video='broken.mp4' is not allowed: expected a video that can be read"):
+        made(vace, FREE, video="broken.mp4")
+
+
+def test_without_a_video_the_number_of_frames_is_the_recommended_one(made: Made) -> None:
+    assert made(vace, replace(FREE, num_frames=None))[1].num_frames == WIDE.num_frames
 
 
 @pytest.mark.filterwarnings("error::galaxydit.DataWarning")

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import av
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from galaxydit.errors import DataWarning, GalaxyDiTError
@@ -200,7 +201,18 @@ def test_sound_is_written_beside_the_frames(channels: int, lossless: bool, tmp_p
             np.full((4, 16, 16, 3), np.nan),
             "frames with NaN is not allowed: expected numbers; generate again in",
         ),
+        (np.full((4, 16, 16, 3), np.inf), "'inf to inf' is not allowed: expected floats in \\[0, 1\\]"),
         (np.zeros((4, 15, 16, 3)), "'15x16' is not allowed: expected even sizes"),
+        (np.zeros((1, 2, 20_000, 3)), "size='2x20000' is not allowed: expected at most 16384 pixels a side"),
+        (np.zeros((1, 20_000, 2, 3)), "size='20000x2' is not allowed: expected at most 16384 pixels a side"),
+        ([np.zeros((16, 16, 3))] * 4, r"type\(frames\)='list' is not allowed: .*pass numpy.stack\(frames\) of a list"),
+        ([], r"type\(frames\)='list' is not allowed: expected a NumPy array"),
+        ([Image.new("RGB", (16, 16))], r"type\(frames\)='list' is not allowed"),
+        (
+            torch.zeros(4, 16, 16, 3),
+            r"type\(frames\)='Tensor' is not allowed: .*frames.float\(\).cpu\(\).numpy\(\)",
+        ),
+        (None, r"type\(frames\)='NoneType' is not allowed"),
     ],
 )
 def test_frames_that_are_no_video_are_refused(frames: np.ndarray, message: str, tmp_path: Path):
@@ -214,12 +226,32 @@ def test_frames_that_are_no_video_are_refused(frames: np.ndarray, message: str, 
         ({"path": "video.avi", "fps": 8}, "ending in .mp4"),
         ({"path": "video.mp4", "fps": 0}, "fps=0 is not allowed"),
         ({"path": "video.mp4", "fps": 0.0004}, "fps=0.0004 is not allowed: expected a number from 0.001 to 1000"),
+        ({"path": "video.mp4", "fps": -8}, "fps=-8 is not allowed"),
+        ({"path": "video.mp4", "fps": float("nan")}, "fps=nan is not allowed"),
+        ({"path": "video.mp4", "fps": float("inf")}, "fps=inf is not allowed"),
+        ({"path": "video.mp4", "fps": "8"}, "fps='8' is not allowed"),
         ({"path": "video.mp4", "fps": 8, "scale": 0}, "scale=0 is not allowed"),
+        ({"path": "video.mp4", "fps": 8, "scale": 1.5}, "scale=1.5 is not allowed"),
+        ({"path": "video.mp4", "fps": 8, "scale": 600}, "size='19200x28800' is not allowed: expected at most 16384"),
+        ({"path": "video.mp4", "fps": 8, "sound": Sound(np.zeros(9, np.float32), 8000)}, r"sound.samples.shape=\(9,\)"),
+        ({"path": "video.mp4", "fps": 8, "sound": Sound(np.zeros((3, 9), np.float32), 8000)}, "1 or 2 channels"),
+        ({"path": "video.mp4", "fps": 8, "sound": Sound(np.full((1, 9), np.nan), 8000)}, "expected finite numbers"),
+        ({"path": "video.mp4", "fps": 8, "sound": Sound(np.zeros((1, 9), np.float32), 0)}, "sound.rate=0 is not"),
     ],
 )
-def test_options_that_no_file_can_have_are_refused(options: dict, message: str):
+def test_options_that_no_file_can_have_are_refused(
+    options: dict, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(GalaxyDiTError, match=message):
         save_video(noise(), **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_ffmpeg_refuses_is_an_error_of_the_project(tmp_path: Path):
+    with pytest.raises(GalaxyDiTError, match=r"frames.shape=.*expected what FFmpeg can encode \("):
+        save_video(noise(), tmp_path / "a.mp4", fps=8, sound=Sound(np.zeros((1, 4000), np.float32), 5))
+    assert not list(tmp_path.iterdir())
 
 
 def test_loading_names_a_missing_file_and_a_file_without_video(tmp_path: Path):

@@ -1,0 +1,164 @@
+"""The frames of a video file as players show them, decoded one at a time."""
+
+import struct
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from av.stream import Disposition
+from numpy.typing import NDArray
+
+from galaxydit.errors import DataWarning, refusal
+
+HDR = (16, 18)  # transfers of ITU-T H.273: PQ and HLG
+PICTURES = Disposition.attached_pic | Disposition.timed_thumbnails  # streams that are no video, such as cover art
+UNKNOWN_RATE = Fraction(25)  # FFmpeg's own guess
+TELL_THEIR_LENGTH = {"matroska", "mov", "flv", "mxf"}  # that of other formats is guessed from the data that are there
+ROUNDING = Fraction(1, 50)  # seconds, of times in containers
+RESTART = 1  # second; times that fall farther begin anew, as in files that were joined
+TS_PACKETS = (188, 204)  # bytes; those of M2TS are 4 bytes and 188
+TS_SYNC, GIF_TRAILER = 0x47, b"\x3b"
+
+
+@dataclass(frozen=True)
+class ShownFrame:
+    """A decoded frame, shown from `start` to `end`, in seconds since the start of the first frame."""
+
+    frame: av.VideoFrame
+    start: Fraction
+    end: Fraction
+    shape: "PixelShape"
+
+    def image(self) -> NDArray[np.uint8]:
+        """RGB, `(height, width, 3)`, turned by the display matrix and with square pixels."""
+        width = round(self.frame.width * self.shape.aspect)
+        image: Any = self.frame.to_ndarray(format="rgb24", width=width)
+        a, b, c, d = self.shape.matrix
+        if abs(b) > abs(a):
+            image, a, d = image.swapaxes(0, 1), c, b
+        image = image[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1]
+        return np.ascontiguousarray(image)
+
+
+@dataclass(frozen=True)
+class PixelShape:
+    """How the pixels of all frames of a file are shown."""
+
+    aspect: Fraction | int  # width / height of a pixel
+    matrix: tuple[int, int, int, int]  # a, b, c, d of x' = a x + c y, y' = b x + d y (FFmpeg, libavutil/display.h)
+
+
+def shown_frames(path: str | Path) -> Iterator[ShownFrame]:
+    """Each frame of the stream that players show; no image is kept.
+
+    Raises GalaxyDiTError for a file without a video, and after the last frame for a file that is broken off. Warns of
+    HDR and of damaged frames.
+    """
+    try:
+        with av.open(address(path)) as container:
+            yield from _decoded(container, path)
+    except (av.FFmpegError, ValueError) as error:
+        expected = f"a video that can be read ({error})"
+        raise refusal("path", str(path), expected, "check the path, copy it whole, or convert it by ffmpeg") from error
+
+
+def address(path: str | Path) -> str:
+    """The path for FFmpeg, which reads a name with a colon as a protocol's address."""
+    return f"file:{path}"
+
+
+def _decoded(container: Any, path: str | Path) -> Iterator[ShownFrame]:
+    stream = _shown_stream(container)
+    if stream.codec_context.color_trc in HDR:
+        text = f"galaxydit: {path} is an HDR video and is read without tone mapping; convert it to BT.709"
+        warnings.warn(text, DataWarning, stacklevel=3)
+    interval = 1 / (stream.average_rate or stream.guessed_rate or UNKNOWN_RATE)
+    shape = PixelShape(stream.sample_aspect_ratio or 1, (1, 0, 0, 1))
+    waiting: av.VideoFrame | None = None  # for its end, which the next frame tells
+    start = zero = data_end = Fraction(0)
+    slack = interval / 2
+    packet_is_damaged, damaged, frames = False, 0, 0
+    for packet in container.demux():
+        time = packet.dts if packet.pts is None else packet.pts
+        if time is not None:
+            data_end = max(data_end, (time + (packet.duration or 0)) * packet.time_base)
+        if packet.stream.index != stream.index:
+            continue
+        if packet.size:
+            packet_is_damaged = packet.is_corrupt
+            slack = interval * Fraction(1 if packet.duration else 3, 2)  # the length of the last frame may be unknown
+        for frame in packet.decode():
+            shown_at = frames * interval if frame.pts is None else frame.pts * frame.time_base - zero
+            if waiting is None:
+                zero, shown_at = shown_at, Fraction(0)
+                # Read once, because a frame whose side data are read is freed by the cyclic garbage collector alone.
+                if (matrix := frame.side_data.get("DISPLAYMATRIX")) is not None:
+                    a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5].tolist()
+                    shape = replace(shape, matrix=(a, b, c, d))
+            else:
+                if shown_at < start - RESTART:
+                    zero -= start + interval - shown_at
+                    shown_at = start + interval
+                shown_at = max(start, shown_at)
+                yield ShownFrame(waiting, start, shown_at, shape)
+            waiting, start = frame, shown_at
+            frames += 1
+            damaged += frame.is_corrupt
+    if waiting is None:
+        raise ValueError("no frame is in it")
+    length = waiting.duration * waiting.time_base if waiting.duration and waiting.time_base else interval
+    yield ShownFrame(waiting, start, start + length, shape)
+    if packet_is_damaged or waiting.is_corrupt:
+        raise ValueError("it is broken off: its last frame is damaged")
+    if text := _break_of(container, path, data_end + slack):
+        raise ValueError(f"it is broken off: {text}")
+    if damaged:
+        text = f"galaxydit: {damaged} of {frames} frames of {path} are damaged and may look so"
+        warnings.warn(text, DataWarning, stacklevel=3)
+
+
+def _shown_stream(container: Any) -> Any:
+    streams = [stream for stream in container.streams.video if not stream.disposition & PICTURES]
+    if not streams:
+        raise ValueError("it has a cover picture alone" if container.streams.video else "no video is in it")
+    best = container.streams.best("video")
+    for stream in streams:
+        if stream.index == best.index:
+            return stream
+    return next((stream for stream in streams if stream.disposition & Disposition.default), streams[0])
+
+
+def _break_of(container: Any, path: str | Path, latest_end: Fraction) -> str:
+    """What shows that the file ends before its video does, or an empty text.
+
+    `latest_end` is the latest second at which the data that are there may end.
+    """
+    formats = set(container.format.name.split(","))
+    if formats & TELL_THEIR_LENGTH and container.duration is not None:
+        seconds = Fraction(container.duration, av.time_base)
+        if seconds > latest_end + ROUNDING:
+            return f"its header tells {float(seconds):.2f} s, and its data end at about {float(latest_end):.2f} s"
+    size = Path(path).stat().st_size
+    with open(path, "rb") as file:
+        if "avi" in formats:
+            told = struct.unpack("<4xI", file.read(8))[0] + 8  # RIFF: the size of what follows these 8 bytes
+            # Programs that were ended while they wrote left 0 or the largest number.
+            return f"its header tells {told} bytes, and it has {size}" if size < told < 2**32 else ""
+        if "mpegts" in formats:
+            ends = [_byte_at(file, size - length) for length in TS_PACKETS]
+            return "" if TS_SYNC in ends else "it ends within a packet"
+        if "gif" in formats:
+            file.seek(max(0, size - 1024))
+            is_whole = file.read().rstrip(b"\0\r\n").endswith(GIF_TRAILER)  # some programs pad files
+            return "" if is_whole else "the mark of its end is missing"
+    return ""
+
+
+def _byte_at(file: Any, place: int) -> int:
+    file.seek(max(0, place))
+    return file.read(1)[0]
