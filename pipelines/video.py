@@ -20,13 +20,13 @@ from galaxydit.files import replacing
 from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.frames import address, shown_frames
 from galaxydit.pipelines.psnr import nan_error
-from galaxydit.pipelines.settings import check_fps
+from galaxydit.pipelines.settings import MOST, check_fps
 
 LABEL_HEIGHT = 24  # pixels
 GAP = 8  # pixels between two videos
 BT709, SRGB = 1, 13  # ITU-T H.273: 1 is BT.709 as matrix, primaries and transfer; 13 is the transfer of sRGB
 LIMITED_RANGE = 1
-MOST_PIXELS = 16384  # a side, of libx264
+MOST_SIDE = MOST["height"]  # pixels, of libx264
 LAYOUTS = {1: "mono", 2: "stereo"}
 
 
@@ -100,8 +100,8 @@ def save_video(
     check_frames(frames)
     check_count("scale", scale, 1)
     height, width = frames.shape[1] * scale, frames.shape[2] * scale
-    if max(height, width) > MOST_PIXELS:
-        expected = f"at most {MOST_PIXELS} pixels a side, as H.264 has"
+    if max(height, width) > MOST_SIDE:
+        expected = f"at most {MOST_SIDE} pixels a side, as H.264 has"
         raise refusal("size", f"{height}x{width}", expected, "make the frames or the scale smaller")
     if not lossless and (height % 2 or width % 2):
         raise refusal("size", f"{height}x{width}", "even sizes", "pass scale=2, or lossless=True")
