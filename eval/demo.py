@@ -15,7 +15,7 @@ from galaxydit.errors import refusal
 from galaxydit.eval.demo_frames import demo_frames, typical_frame
 from galaxydit.eval.jobs.estimate import time_short_videos
 from galaxydit.eval.metrics import measure, select
-from galaxydit.files import write_json
+from galaxydit.files import replacing
 from galaxydit.pipelines.conditions import package_versions
 from galaxydit.pipelines.disturbance import PLAIN, disturbance
 from galaxydit.pipelines.generate import GeneratedVideo
@@ -24,6 +24,7 @@ from galaxydit.pipelines.table import amounts
 from galaxydit.pipelines.trial import Attach, accelerated, generate_with, plain, result_of
 from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import display_scale, save_video
+from galaxydit.written_by import DEMO, png_mark, write_own_json
 
 FILES = ("side-by-side.mp4", "side-by-side.png", "baseline.mp4", "accelerated.mp4", "decisions.png", "report.json")
 METRICS = ("psnr", "ssim")
@@ -131,7 +132,9 @@ def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: Dif
     fps = result.settings.fps
     images = demo_frames(frames, [_label(name, result) for name in result.ways], result.reports[0])
     save_video(images, row, fps)
-    Image.fromarray(images[typical_frame(frames[-1], frames[0])]).save(picture, optimize=True)
+    with replacing(picture) as partly_written:
+        image = Image.fromarray(images[typical_frame(frames[-1], frames[0])])
+        image.save(partly_written, optimize=True, pnginfo=png_mark())
     save_video(frames[0], baseline, fps, scale=scale)
     save_video(frames[1], fast, fps, scale=scale)
     result.reports[0].plot(decisions)
@@ -157,7 +160,7 @@ def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: Dif
         "disturbance": result.disturbance,
         "reports": [report.to_dict() for report in result.reports],
     }
-    write_json(report, data)
+    write_own_json(report, DEMO, data)
 
 
 def _label(name: str, result: DemoResult) -> str:

@@ -20,6 +20,7 @@ from galaxydit.errors import DataWarning, refusal
 from galaxydit.files import replacing
 from galaxydit.pipelines.psnr import nan_error
 from galaxydit.pipelines.settings import check_fps
+from galaxydit.written_by import MARK
 
 LABEL_HEIGHT = 24  # pixels
 GAP = 8  # pixels between two videos
@@ -99,6 +100,7 @@ def save_video(
     if not lossless and (height % 2 or width % 2):
         raise refusal("size", f"{height}x{width}", "even sizes", "pass scale=2, or lossless=True")
     with replacing(path) as partial, av.open(_address(partial), "w", options={"movflags": "+faststart"}) as container:
+        container.metadata["comment"] = MARK
         rate = Fraction(fps).limit_denominator(1001)
         # libx264 converts to YUV even at quality 0; only the RGB flavour is exact.
         stream = container.add_stream("libx264rgb" if lossless else "libx264", rate=rate)
