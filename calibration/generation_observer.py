@@ -16,12 +16,12 @@ from galaxydit.acceleration import Acceleration
 from galaxydit.calibration.perturbation import Outputs, answering
 from galaxydit.calibration.recording import Recording, round_digits
 from galaxydit.config import GalaxyDiTConfig
-from galaxydit.digest import split_digest
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import CONCATENATED
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.written_by import RECORDING, is_unchanged, write_own_json
 from galaxydit.policies.threshold import Threshold
 from galaxydit.proxies import PROXIES, distance_of, proxies_of
 from galaxydit.runtime.call import Call
@@ -30,7 +30,6 @@ from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.recognition import family_of, transformers_of
 from galaxydit.runtime.scheduler_response import scheduler_response
 from galaxydit.validation import parse
-from galaxydit.written_by import RECORDING, write_own_json
 
 NORM = "guided norm"
 GUIDED_ELEMENTS = 2**17  # approximate number of elements kept of each step's guided prediction
@@ -162,8 +161,8 @@ def record_sample(
 def read_recorded(path: Path, conditions: Mapping[str, Any]) -> Recording:
     """The recording in a file; raises GalaxyDiTError unless its `conditions` (`conditions_of`) are these."""
     try:
-        data, is_sound = split_digest(json.loads(path.read_text(encoding="utf-8")))
-        if is_sound is False:  # files of earlier versions have no digest
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if "digest" in data and not is_unchanged(data):  # files of earlier versions have none
             raise ValueError("its digest does not belong to its content")
         before, recording = data["conditions"], parse(Recording, data["recording"], str(path))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError, GalaxyDiTError) as error:

@@ -10,7 +10,7 @@ from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.plots import draw_all
 from galaxydit.calibration.tables import compared_table, ranking_table, redundancy_table, settings_table, target_table
 from galaxydit.pipelines.table import Table
-from galaxydit.written_by import write_html
+from galaxydit.pipelines.written_by import write_html
 
 PAGE_NAME = "report.html"
 PAGE = """\

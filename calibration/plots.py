@@ -14,8 +14,8 @@ from galaxydit.calibration.fit import points_of
 from galaxydit.calibration.recording import LAGS
 from galaxydit.calibration.thresholds import planned_steps
 from galaxydit.pipelines.disturbance import DISTURBED
+from galaxydit.pipelines.written_by import save_figure
 from galaxydit.request import PROXY, SCHEDULE
-from galaxydit.written_by import save_figure
 
 BLUE, ORANGE, GREY = "#2563a8", "#d9731a", "#8a8a8a"
 STYLE = {

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,7 +25,7 @@ from galaxydit.pipelines.table import amounts
 from galaxydit.pipelines.trial import Attach, accelerated, generate_with, plain, result_of
 from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import display_scale, save_video
-from galaxydit.written_by import DEMO, png_mark, write_own_json
+from galaxydit.pipelines.written_by import DEMO, png_mark, write_own_json
 
 FILES = ("side-by-side.mp4", "side-by-side.png", "baseline.mp4", "accelerated.mp4", "decisions.png", "report.json")
 METRICS = ("psnr", "ssim")
@@ -133,11 +134,14 @@ def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: Dif
     images = demo_frames(frames, [_label(name, result) for name in result.ways], result.reports[0])
     save_video(images, row, fps)
     with replacing(picture) as partly_written:
-        image = Image.fromarray(images[typical_frame(frames[-1], frames[0])])
-        image.save(partly_written, optimize=True, pnginfo=png_mark())
+        typical = Image.fromarray(images[typical_frame(frames[-1], frames[0])])
+        typical.save(partly_written, optimize=True, pnginfo=png_mark())
     save_video(frames[0], baseline, fps, scale=scale)
     save_video(frames[1], fast, fps, scale=scale)
-    result.reports[0].plot(decisions)
+    plot = BytesIO()
+    result.reports[0].plot(plot)
+    with replacing(decisions) as partly_written, Image.open(plot) as image:
+        image.save(partly_written, pnginfo=png_mark())
     data = {
         "pipeline": type(pipe).__name__,
         "device": str(pipe.device),

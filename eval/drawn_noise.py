@@ -28,8 +28,8 @@ from galaxydit.pipelines.own_files import check_replaceable, own_json
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
+from galaxydit.pipelines.written_by import DRAWN_NOISE, write_own_json
 from galaxydit.runtime.guidance import guide
-from galaxydit.written_by import DRAWN_NOISE, write_own_json
 
 SPEEDUP, SHIFT, SEED = 2.0, 1.5, 700
 METRICS = ("caption_colours", "caption_motions", "temporal_flickering")

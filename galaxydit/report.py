@@ -14,7 +14,6 @@ from galaxydit.energy import Energy
 from galaxydit.outcome import Goal, headline
 from galaxydit.policies.policy import Reason
 from galaxydit.policies.threshold import Threshold
-from galaxydit.written_by import MARK, PNG_KEY
 
 COMPUTED, REUSED, SIGNAL = "#1f6f8b", "#f2a541", "#444444"
 
@@ -179,8 +178,7 @@ class Report:
         axes[-1].set_xlim(-0.6, self.steps - 0.4)
         for axis in axes:
             axis.spines[["top", "right"]].set_visible(False)
-        is_png = isinstance(path, str | Path) and Path(path).suffix == ".png"
-        figure.savefig(path, dpi=130, metadata={PNG_KEY: MARK} if is_png else None)
+        figure.savefig(path, dpi=130)
 
     def _repr_png_(self) -> bytes | None:
         """The plot, which notebooks show; None without calls."""

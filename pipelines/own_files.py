@@ -9,9 +9,8 @@ import json
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from galaxydit.digest import split_digest
 from galaxydit.errors import GalaxyDiTError, refusal
-from galaxydit.written_by import HTML_MARK, MARK, MARKDOWN_MARK, PNG_KEY, JsonKind
+from galaxydit.pipelines.written_by import HTML_MARK, MARK, MARKDOWN_MARK, PNG_KEY, JsonKind, is_unchanged
 
 HEAD = 4096  # bytes, in which a page has its metadata
 NO_MARK = "it has no mark of galaxydit"
@@ -35,7 +34,7 @@ def check_replaceable(path: Path, option: str, form: Form, *, force: bool) -> No
 
 
 def own_json(kind: JsonKind) -> Form:
-    """The form of `galaxydit.written_by.write_own_json`."""
+    """The form of `galaxydit.pipelines.written_by.write_own_json`."""
 
     def reason(path: Path) -> str:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -43,10 +42,7 @@ def own_json(kind: JsonKind) -> Form:
             return f"it is no {kind.name!r}"
         if data.get("format") != kind.format:
             return f"it has format {str(data.get('format'))[:20]}, this version writes {kind.format}"
-        _, is_sound = split_digest(data)
-        if is_sound is None:
-            return "it has no digest"
-        return "" if is_sound else "its digest does not belong to its content"
+        return "" if is_unchanged(data) else "its digest does not belong to its content"
 
     return reason
 

@@ -20,7 +20,7 @@ from galaxydit.errors import DataWarning, refusal
 from galaxydit.files import replacing
 from galaxydit.pipelines.psnr import nan_error
 from galaxydit.pipelines.settings import check_fps
-from galaxydit.written_by import MARK
+from galaxydit.pipelines.written_by import MARK
 
 LABEL_HEIGHT = 24  # pixels
 GAP = 8  # pixels between two videos

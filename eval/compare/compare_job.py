@@ -27,7 +27,7 @@ from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import open_run, plan_run, refuse_mixed_versions
 from galaxydit.eval.methods.method import Setting
 from galaxydit.pipelines.runs import Executor, InProcess, Record, Store, Unit, expect, progress_of, results, run
-from galaxydit.written_by import COMPARISON, write_own_json
+from galaxydit.pipelines.written_by import COMPARISON, write_own_json
 
 logger = logging.getLogger(__name__)
 

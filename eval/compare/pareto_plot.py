@@ -7,7 +7,7 @@ from pathlib import Path
 from galaxydit.eval.compare.compare_job import Comparison
 from galaxydit.eval.methods.galaxydit_methods import SHIPPED
 from galaxydit.pipelines.disturbance import DISTURBED
-from galaxydit.written_by import save_figure
+from galaxydit.pipelines.written_by import save_figure
 
 GROUPS = {
     "control": ("#7f7f7f",),

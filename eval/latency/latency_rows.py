@@ -11,7 +11,7 @@ import numpy as np
 
 from galaxydit.errors import refusal
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
-from galaxydit.written_by import LATENCY
+from galaxydit.pipelines.written_by import LATENCY
 
 KEPT = ("method", "compiled", "syncs_per_step", "peak_bytes", "bytes_held", "note")  # of `LatencySamples` in a row
 

@@ -35,7 +35,7 @@ from galaxydit.eval.latency.timed_trajectory import THREAD_TIME, TimedTrajectory
 from galaxydit.pipelines.additions import set_attention
 from galaxydit.pipelines.conditions import product_name
 from galaxydit.pipelines.disturbance import load_per_core
-from galaxydit.written_by import LATENCY, write_own_json
+from galaxydit.pipelines.written_by import LATENCY, write_own_json
 
 logger = logging.getLogger(__name__)
 PREDICTED = {"1.3B": "wan2.1-t2v-1.3b", "14B": "wan2.1-t2v-14b"}  # name in eval/cost, by preset
@@ -145,5 +145,4 @@ class LatencyRun:
             "rows": self._rows(),
             "finished": finished,
         }
-        write_own_json(out, LATENCY, data)
-        return data
+        return write_own_json(out, LATENCY, data)

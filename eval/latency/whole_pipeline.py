@@ -32,8 +32,8 @@ from galaxydit.pipelines.own_files import check_replaceable, own_json
 from galaxydit.pipelines.published_models import WAN_21_1_3B, WAN_21_14B
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import accelerated, generate_with, plain, result_of
+from galaxydit.pipelines.written_by import WHOLE_PIPELINE, write_own_json
 from galaxydit.stopwatch import BEGIN, END, Stopwatch
-from galaxydit.written_by import WHOLE_PIPELINE, write_own_json
 
 logger = logging.getLogger(__name__)
 PROMPT = "a red ball moves left over a plain background"

@@ -11,7 +11,7 @@ from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import values_of
 from galaxydit.files import replacing
-from galaxydit.written_by import MARK
+from galaxydit.pipelines.written_by import MARK
 
 # Names and Parquet types. Every registered metric has a column, so that tables of two runs can be concatenated.
 COLUMNS = {

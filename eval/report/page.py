@@ -19,7 +19,7 @@ from galaxydit.eval.report.payload import encode, page_data
 from galaxydit.eval.report.read_run import Run
 from galaxydit.files import replacing
 from galaxydit.pipelines.video import load_sound, load_video, save_video
-from galaxydit.written_by import write_html
+from galaxydit.pipelines.written_by import write_html
 
 EMBED_UP_TO = 24 * 2**20  # bytes of videos, a third more in the page
 SCRIPTS = ("base", "sorting", "summary", "plot", "benchmarks", "player", "filters", "pages", "prompts", "main")

@@ -21,7 +21,7 @@ from galaxydit.pipelines.model_names import INDEX
 from galaxydit.pipelines.published_models import checkpoint_of
 from galaxydit.pipelines.runs import LiveProgress, Record
 from galaxydit.pipelines.table import Table, number
-from galaxydit.written_by import VALIDATION, write_markdown, write_own_json
+from galaxydit.pipelines.written_by import VALIDATION, write_markdown, write_own_json
 
 AT_2X = "galaxydit-2x"
 COMPARED = ("half-the-steps", "plain-at-2x-levels", "published-list", "galaxydit-proxy-2x")

@@ -18,7 +18,7 @@ from galaxydit.eval.methods.registry import declared, is_installed, load_method,
 from galaxydit.pipelines.inputs import parse_inputs
 from galaxydit.pipelines.own_files import check_replaceable, own_json, own_markdown, own_picture, own_video
 from galaxydit.pipelines.table import Table
-from galaxydit.written_by import COMPARISON, write_markdown
+from galaxydit.pipelines.written_by import COMPARISON, write_markdown
 
 if TYPE_CHECKING:
     from galaxydit.eval.compare.compare_job import Comparison

@@ -12,7 +12,7 @@ from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.options import AsJson, Force, InputFiles, RequestOptions, Seed, Sizes, WanTinyByDefault
 from galaxydit.pipelines.own_files import check_replaceable, own_json, own_picture, own_video
 from galaxydit.pipelines.table import Table
-from galaxydit.written_by import DEMO
+from galaxydit.pipelines.written_by import DEMO
 
 if TYPE_CHECKING:
     from galaxydit.eval.demo import DemoResult

@@ -14,8 +14,8 @@ from galaxydit.commands.console import say, show, step_bar
 from galaxydit.commands.jobs import JobOptions, job_keys, make_videos, show_plan
 from galaxydit.errors import refusal
 from galaxydit.pipelines.own_files import check_replaceable, own_csv, own_json, own_video
+from galaxydit.pipelines.written_by import RECORDING
 from galaxydit.request import AUTO
-from galaxydit.written_by import RECORDING
 
 
 @dataclass(frozen=True)

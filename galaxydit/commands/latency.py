@@ -14,7 +14,7 @@ from galaxydit.eval.latency.latency_rows import load
 from galaxydit.eval.latency.latency_settings import LatencySettings
 from galaxydit.eval.latency.latency_table import caption, latency_table, markdown
 from galaxydit.pipelines.own_files import check_replaceable, own_json
-from galaxydit.written_by import LATENCY
+from galaxydit.pipelines.written_by import LATENCY
 
 
 def latency(

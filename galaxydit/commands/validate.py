@@ -11,7 +11,7 @@ from galaxydit.commands.captions import WITH_CAPTIONS, Prompts, calibration_prom
 from galaxydit.commands.console import between_commas, messages, say, show, show_json
 from galaxydit.commands.jobs import JobOptions, job_keys, make_videos, show_plan
 from galaxydit.pipelines.own_files import check_replaceable, own_html, own_json, own_markdown
-from galaxydit.written_by import VALIDATION
+from galaxydit.pipelines.written_by import VALIDATION
 
 
 def validate(

@@ -9,8 +9,8 @@ import pytest
 
 from galaxydit.cli import main
 from galaxydit.commands.options import ModelOptions
+from galaxydit.pipelines.written_by import LATENCY, write_own_json
 from galaxydit.profiles.registry import FOLDER
-from galaxydit.written_by import LATENCY, write_own_json
 
 PROMPT = ["--prompt", "a red ball moves left over a plain background"]
 GENERATE = ["generate", "--model", "wan-tiny", *PROMPT]

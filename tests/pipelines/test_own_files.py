@@ -23,7 +23,15 @@ from galaxydit.pipelines.own_files import (
     own_video,
 )
 from galaxydit.pipelines.video import load_sound, save_video
-from galaxydit.written_by import DEMO, LATENCY, png_mark, save_figure, write_html, write_markdown, write_own_json
+from galaxydit.pipelines.written_by import (
+    DEMO,
+    LATENCY,
+    png_mark,
+    save_figure,
+    write_html,
+    write_markdown,
+    write_own_json,
+)
 
 COLUMNS = {"unit": "string", "prompt": "string", "seed": "int64"}
 FRAMES = np.zeros((2, 32, 32, 3), np.uint8)
