@@ -18,10 +18,10 @@ from galaxydit.calibration.recording import Recording, round_digits
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import CONCATENATED
-from galaxydit.files import write_json
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.written_by import RECORDING, is_unchanged, write_own_json
 from galaxydit.policies.threshold import Threshold
 from galaxydit.proxies import PROXIES, distance_of, proxies_of
 from galaxydit.runtime.call import Call
@@ -98,7 +98,8 @@ class GenerationObserver(Observer):
         A calibration only checks by it: the model's own dtype hides how little outputs change.
         """
         recording = asdict(self.recording(prompt, seed))
-        write_json(path, {"conditions": conditions_of(self._pipe, settings), "recording": recording})
+        data = {"conditions": conditions_of(self._pipe, settings), "recording": recording}
+        write_own_json(path, RECORDING, data)
 
     def _enter(self, call: Call) -> None:
         """Make `call` the current call; the first one of a step finishes the step before."""
@@ -161,8 +162,10 @@ def read_recorded(path: Path, conditions: Mapping[str, Any]) -> Recording:
     """The recording in a file; raises GalaxyDiTError unless its `conditions` (`conditions_of`) are these."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
+        if "digest" in data and not is_unchanged(data):  # files of earlier versions have none
+            raise ValueError("its digest does not belong to its content")
         before, recording = data["conditions"], parse(Recording, data["recording"], str(path))
-    except (ValueError, KeyError, TypeError, RecursionError, OSError, GalaxyDiTError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError, GalaxyDiTError) as error:
         raise refusal("recorded", str(path), f"a file of --record ({error})", "make it again") from error
     now = json.loads(json.dumps(conditions))
     if other := [name for name in now if before.get(name) != now[name]]:

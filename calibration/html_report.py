@@ -12,7 +12,9 @@ from galaxydit.calibration.plots import draw_all
 from galaxydit.calibration.tables import compared_table, ranking_table, redundancy_table, settings_table, target_table
 from galaxydit.foreign_text import printable
 from galaxydit.pipelines.table import Table
+from galaxydit.pipelines.written_by import write_html
 
+PAGE_NAME = "report.html"
 PAGE = """\
 {%- macro prompts(rows) %}<ol>{% for row in rows %}<li>{{ row.prompt }} (seed {{ row.seed }})</li>{% endfor %}\
 </ol>{% endmacro -%}
@@ -74,8 +76,8 @@ def write_report(calibration: Calibration, folder: Path, model: str | None = Non
             (b64encode(path.read_bytes()).decode(), text) for path, text in draw_all(calibration, folder).items()
         ],
     )
-    (folder / "report.html").write_text(text, encoding="utf-8")
-    return folder / "report.html"
+    write_html(folder / PAGE_NAME, text)
+    return folder / PAGE_NAME
 
 
 def _printed(value: Any) -> Any:

@@ -15,6 +15,7 @@ from galaxydit.calibration.recording import LAGS
 from galaxydit.calibration.thresholds import planned_steps
 from galaxydit.foreign_text import drawable
 from galaxydit.pipelines.disturbance import DISTURBED
+from galaxydit.pipelines.written_by import save_figure
 from galaxydit.request import PROXY, SCHEDULE
 
 BLUE, ORANGE, GREY = "#2563a8", "#d9731a", "#8a8a8a"
@@ -36,7 +37,7 @@ def draw_all(calibration: Calibration, folder: Path) -> dict[Path, str]:
         with rc_context(STYLE):
             draw(calibration, figure)
         if figure.axes:
-            figure.savefig(folder / f"{name}.png", dpi=110)
+            save_figure(figure, folder / f"{name}.png", dpi=110)
             captions[folder / f"{name}.png"] = str(draw.__doc__).strip()
     return captions
 

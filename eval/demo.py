@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,7 +16,7 @@ from galaxydit.errors import refusal
 from galaxydit.eval.demo_frames import demo_frames, typical_frame
 from galaxydit.eval.jobs.estimate import time_short_videos
 from galaxydit.eval.metrics import measure, select
-from galaxydit.files import write_json
+from galaxydit.files import replacing
 from galaxydit.pipelines.conditions import package_versions
 from galaxydit.pipelines.disturbance import PLAIN, disturbance
 from galaxydit.pipelines.generate import GeneratedVideo
@@ -24,6 +25,7 @@ from galaxydit.pipelines.table import amounts
 from galaxydit.pipelines.trial import Attach, accelerated, generate_with, plain, result_of
 from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import display_scale, save_video
+from galaxydit.pipelines.written_by import DEMO, png_mark, write_own_json
 
 FILES = ("side-by-side.mp4", "side-by-side.png", "baseline.mp4", "accelerated.mp4", "decisions.png", "report.json")
 METRICS = ("psnr", "ssim")
@@ -131,10 +133,15 @@ def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: Dif
     fps = result.settings.fps
     images = demo_frames(frames, [_label(name, result) for name in result.ways], result.reports[0])
     save_video(images, row, fps)
-    Image.fromarray(images[typical_frame(frames[-1], frames[0])]).save(picture, optimize=True)
+    with replacing(picture) as partly_written:
+        typical = Image.fromarray(images[typical_frame(frames[-1], frames[0])])
+        typical.save(partly_written, optimize=True, pnginfo=png_mark())
     save_video(frames[0], baseline, fps, scale=scale)
     save_video(frames[1], fast, fps, scale=scale)
-    result.reports[0].plot(decisions)
+    plot = BytesIO()
+    result.reports[0].plot(plot)
+    with replacing(decisions) as partly_written, Image.open(plot) as image:
+        image.save(partly_written, pnginfo=png_mark())
     data = {
         "pipeline": type(pipe).__name__,
         "device": str(pipe.device),
@@ -157,7 +164,7 @@ def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: Dif
         "disturbance": result.disturbance,
         "reports": [report.to_dict() for report in result.reports],
     }
-    write_json(report, data)
+    write_own_json(report, DEMO, data)
 
 
 def _label(name: str, result: DemoResult) -> str:

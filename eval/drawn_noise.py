@@ -21,13 +21,14 @@ import galaxydit
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.eval.methods.ablations import shipped
 from galaxydit.eval.metrics.registry import measure, select
-from galaxydit.files import write_json
 from galaxydit.pipelines.conditions import package_versions
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.own_files import check_replaceable, own_json
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
+from galaxydit.pipelines.written_by import DRAWN_NOISE, write_own_json
 from galaxydit.runtime.guidance import guide
 
 SPEEDUP, SHIFT, SEED = 2.0, 1.5, 700
@@ -92,7 +93,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--out", type=Path, required=True, help="folder of results.json, written after each caption")
+    parser.add_argument("--force", action="store_true", help="go on in a file that this command did not write")
     given = parser.parse_args()
+    check_replaceable(given.out / "results.json", "--out", own_json(DRAWN_NOISE), force=given.force)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     pipe, path = load_pipeline("wan-tiny", dtype=torch.bfloat16), given.out / "results.json"
     pipe.set_progress_bar_config(disable=True)
@@ -102,7 +105,8 @@ def main() -> None:
         done = rows.setdefault(name, [])
         for prompt in captions[len(done) :]:
             done.append(measure_caption(pipe, make, prompt))
-            write_json(path, {"versions": package_versions(), "speedup": SPEEDUP, "captions": rows})
+            data = {"versions": package_versions(), "speedup": SPEEDUP, "captions": rows}
+            write_own_json(path, DRAWN_NOISE, data)
             logging.info("%s, %d captions: %s", name, len(done), done[-1])
 
 

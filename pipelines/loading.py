@@ -20,6 +20,7 @@ from galaxydit.pipelines.model_names import INDEX, check_model, local_folder
 from galaxydit.pipelines.published_models import checkpoint_of, recommended_settings
 from galaxydit.pipelines.runs.unit import flatten
 from galaxydit.pipelines.settings import Offload
+from galaxydit.profiles.planned_scheduler import with_saved_levels
 from galaxydit.runtime.recognition import transformers_of
 
 logger = logger_of(__name__)
@@ -94,6 +95,8 @@ def load_pipeline(
             pipe.scheduler = UniPCMultistepScheduler.from_config(pipe.scheduler.config, flow_shift=shift)
         elif (shift := recommended_settings(pipe).flow_shift) is not None:  # of a local copy
             pipe.scheduler = type(pipe.scheduler).from_config(pipe.scheduler.config, flow_shift=shift)
+        if hasattr(pipe, "scheduler"):
+            pipe.scheduler = with_saved_levels(pipe.scheduler)
         if lora is not None:
             add_lora(pipe, lora)
         _place(pipe, device, offload)

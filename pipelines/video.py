@@ -21,6 +21,7 @@ from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.frames import address, shown_frames
 from galaxydit.pipelines.psnr import nan_error
 from galaxydit.pipelines.settings import MOST, check_fps
+from galaxydit.pipelines.written_by import MARK
 
 LABEL_HEIGHT = 24  # pixels
 GAP = 8  # pixels between two videos
@@ -129,6 +130,7 @@ def _check_sound(sound: Sound) -> None:
 
 def _encode(images: NDArray[np.uint8], path: Path, fps: float, lossless: bool, sound: Sound | None) -> None:
     with av.open(address(path), "w", options={"movflags": "+faststart"}) as container:
+        container.metadata["comment"] = MARK
         rate = Fraction(fps).limit_denominator(1001)
         # libx264 converts to YUV even at quality 0; only the RGB flavour is exact.
         stream = container.add_stream("libx264rgb" if lossless else "libx264", rate=rate)

@@ -18,16 +18,16 @@ from typing import Any
 from galaxydit.errors import FullComputeWarning, GalaxyDiTError, NoEffectWarning, refusal
 from galaxydit.eval.compare.contender import Contender
 from galaxydit.eval.compare.equal_compute import AtSpeedup, ScoredSetting, compare_at, score
-from galaxydit.eval.compare.plan import ComparisonPlan
+from galaxydit.eval.compare.plan import RESULTS, ComparisonPlan
 from galaxydit.eval.compare.tune import Candidate, bracket, candidate, coarse, refined, screen
 from galaxydit.eval.jobs.job import PLAIN, Job, calibration_of
 from galaxydit.eval.jobs.maker import VideoMaker
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import open_run, plan_run, refuse_mixed_versions
 from galaxydit.eval.methods.method import Setting
-from galaxydit.files import write_json
 from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.runs import Executor, InProcess, Record, Store, Unit, expect, progress_of, results, run
+from galaxydit.pipelines.written_by import COMPARISON, write_own_json
 
 logger = logger_of(__name__)
 
@@ -102,7 +102,7 @@ class CompareJob:
         conditions["versions"] = {name: first.versions[name] for name in SHOWN_VERSIONS}
         at_speedups = tuple(result for speedup in self.plan.speedups for result in compare_at(rows, speedup))
         comparison = Comparison(conditions, self.plan, tuple(rows), at_speedups, self.failed, plain_video)
-        write_json(self.out / "results.json", asdict(comparison))
+        write_own_json(self.out / RESULTS, COMPARISON, asdict(comparison))
         return comparison
 
     def _calibrate(self, steps: int) -> list[Contender]:

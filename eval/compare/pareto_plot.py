@@ -8,6 +8,7 @@ from galaxydit.eval.compare.compare_job import Comparison
 from galaxydit.eval.methods.galaxydit_methods import SHIPPED
 from galaxydit.foreign_text import drawable
 from galaxydit.pipelines.disturbance import DISTURBED
+from galaxydit.pipelines.written_by import save_figure
 
 GROUPS = {
     "control": ("#7f7f7f",),
@@ -55,7 +56,7 @@ def plot_pareto(comparison: Comparison, path: Path, model: str) -> None:
     conditions, plan = comparison.conditions, comparison.plan
     count = len(plan.prompts) * len(plan.seeds)
     figure.suptitle(f"{drawable(model)}, {conditions['settings']['steps']} steps, {count} videos")
-    figure.savefig(path, dpi=130)
+    save_figure(figure, path, dpi=130)
 
 
 def colours_of(sources: dict[str, str]) -> dict[str, str]:

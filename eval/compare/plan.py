@@ -12,7 +12,13 @@ if TYPE_CHECKING:
     from galaxydit.eval.methods.method import Method
 
 TUNING_SEED = 50_000
+RESULTS = "results.json"  # in the comparison's folder
 SCORING_SEED = 100_000  # noise that neither tuning nor any calibration sees
+
+
+def video_name(speedup: float) -> str:
+    """The name of the side-by-side video of a wanted speedup, in the comparison's folder."""
+    return f"side-by-side-{speedup:g}x.mp4"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from galaxydit.eval.compare.compare_job import Comparison
 from galaxydit.eval.compare.equal_compute import AtSpeedup
+from galaxydit.eval.compare.plan import video_name
 from galaxydit.eval.methods.galaxydit_methods import SHIPPED
 from galaxydit.pipelines.video import display_scale, load_video, save_video, side_by_side
 
@@ -28,7 +29,7 @@ def save_videos(comparison: Comparison, folder: Path) -> list[Path]:
             row = next(row for row in comparison.rows if (row.method, row.setting) == (result.method, setting))
             frames.append(load_video(folder / row.video))
             labels.append(f"{result.method}, {nearest:.2f}x")
-        paths.append(folder / f"side-by-side-{speedup:g}x.mp4")
+        paths.append(folder / video_name(speedup))
         fps = comparison.conditions["settings"]["fps"]
         save_video(side_by_side(frames, labels, scale=display_scale(plain)), paths[-1], fps)
     return paths

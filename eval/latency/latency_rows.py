@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -11,9 +11,8 @@ import numpy as np
 
 from galaxydit.errors import refusal
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
+from galaxydit.pipelines.written_by import LATENCY
 
-KIND = "galaxydit latency"
-FORMAT = 1
 KEPT = ("method", "compiled", "syncs_per_step", "peak_bytes", "bytes_held", "note")  # of `LatencySamples` in a row
 
 
@@ -96,6 +95,8 @@ def load(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
         data = None
-    if not isinstance(data, dict) or data.get("kind") != KIND or data.get("format") != FORMAT:
-        raise refusal("--table", str(path), f"the JSON of a run, format {FORMAT}", "pass a file of galaxydit latency")
+    if not isinstance(data, dict) or (data.get("kind"), data.get("format")) != astuple(LATENCY):
+        raise refusal(
+            "--table", str(path), f"the JSON of a run, format {LATENCY.format}", "pass a file of galaxydit latency"
+        )
     return data

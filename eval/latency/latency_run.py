@@ -20,7 +20,7 @@ from galaxydit.errors import short_reason
 from galaxydit.eval.cost.architecture import architecture_of
 from galaxydit.eval.cost.hardware import gpu_named, kernel_of
 from galaxydit.eval.cost.predict import Platform, Workload, fitted, predict
-from galaxydit.eval.latency.latency_rows import FORMAT, KIND, LatencySamples, rows_from
+from galaxydit.eval.latency.latency_rows import LatencySamples, rows_from
 from galaxydit.eval.latency.latency_settings import (
     INSTALLED,
     PRESETS,
@@ -32,11 +32,11 @@ from galaxydit.eval.latency.latency_settings import (
 from galaxydit.eval.latency.latency_table import label
 from galaxydit.eval.latency.random_models import Inputs, build_inputs, build_transformer
 from galaxydit.eval.latency.timed_trajectory import THREAD_TIME, TimedTrajectory, clock_name
-from galaxydit.files import write_json
 from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.additions import set_attention
 from galaxydit.pipelines.conditions import product_name
 from galaxydit.pipelines.disturbance import load_per_core
+from galaxydit.pipelines.written_by import LATENCY, write_own_json
 
 logger = logger_of(__name__)
 PREDICTED = {"1.3B": "wan2.1-t2v-1.3b", "14B": "wan2.1-t2v-14b"}  # name in eval/cost, by preset
@@ -132,8 +132,6 @@ class LatencyRun:
     def _write(self, out: Path, finished: bool) -> dict[str, Any]:
         packages = ("torch", "diffusers", "transformers", *(["cache-dit"] if "cache-dit" in INSTALLED else []))
         data: dict[str, Any] = {
-            "kind": KIND,
-            "format": FORMAT,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "device": {
                 "name": product_name(self.device),
@@ -149,5 +147,4 @@ class LatencyRun:
             "rows": self._rows(),
             "finished": finished,
         }
-        write_json(out, data)
-        return data
+        return write_own_json(out, LATENCY, data)

@@ -24,15 +24,16 @@ from galaxydit.calibration.budget import read_budget
 from galaxydit.calibration.calibration import calibrate
 from galaxydit.eval.latency.latency_settings import PRESETS, parse_size
 from galaxydit.eval.latency.random_models import build_transformer, building
-from galaxydit.files import write_json
 from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.additions import compile_blocks
 from galaxydit.pipelines.conditions import product_name
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.model_names import EMBEDDED
+from galaxydit.pipelines.own_files import check_replaceable, own_json
 from galaxydit.pipelines.published_models import WAN_21_1_3B, WAN_21_14B
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import accelerated, generate_with, plain, result_of
+from galaxydit.pipelines.written_by import WHOLE_PIPELINE, write_own_json
 from galaxydit.stopwatch import BEGIN, END, Stopwatch
 
 logger = logger_of(__name__)
@@ -120,7 +121,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--compile", action="store_true", help="torch.compile the blocks")
     parser.add_argument("--calibrate", action="store_true", help="measure a calibration instead of videos")
     parser.add_argument("--budget", default="", help="of the calibration, as of `galaxydit calibrate`")
+    parser.add_argument("--force", action="store_true", help="replace a file that this command did not write")
     given = parser.parse_args(arguments)
+    check_replaceable(given.out, "--out", own_json(WHOLE_PIPELINE), force=given.force)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     size, device = parse_size(given.size), torch.device("cuda" if torch.cuda.is_available() else "cpu")
     settings = replace(
@@ -133,14 +136,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     run = {"model": given.model, "device": product_name(device), "steps": given.steps, "compiled": given.compile}
     if given.calibrate:
         pipe.set_progress_bar_config(disable=True)
-        measure_stages(pipe, settings, given.budget, lambda stages: write_json(given.out, run | {"stages": stages}))
+
+        def write(stages: Any) -> None:
+            write_own_json(given.out, WHOLE_PIPELINE, run | {"stages": stages})
+
+        measure_stages(pipe, settings, given.budget, write)
         return
     generate(pipe, PROMPT, replace(settings, steps=1), seed=0)  # warm-up of every component
     rows: list[dict[str, Any]] = []
     for speedup in (None, *given.speedups):
         rows.append(measure(pipe, settings, speedup))
         logger.info("%s", rows[-1])
-        write_json(given.out, run | {"rows": rows})
+        write_own_json(given.out, WHOLE_PIPELINE, run | {"rows": rows})
 
 
 if __name__ == "__main__":

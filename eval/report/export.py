@@ -11,6 +11,7 @@ from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import values_of
 from galaxydit.files import replacing
+from galaxydit.pipelines.written_by import MARK
 
 # Names and Parquet types. Every registered metric has a column, so that tables of two runs can be concatenated.
 COLUMNS = {
@@ -50,7 +51,8 @@ def write_parquet(run: Run, path: Path) -> Path:
             "out with --no-parquet"
         ) from error
     with replacing(path) as partial, partial.open("wb") as file:  # pyarrow's own errors have the temporary name
-        parquet.write_table(pyarrow.Table.from_pylist(list(_rows(run)), pyarrow.schema(COLUMNS)), file)
+        schema = pyarrow.schema(COLUMNS, {"generator": MARK})
+        parquet.write_table(pyarrow.Table.from_pylist(list(_rows(run)), schema), file)
     return path
 
 

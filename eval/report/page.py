@@ -20,6 +20,7 @@ from galaxydit.eval.report.read_run import Run
 from galaxydit.files import replacing
 from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.video import load_sound, load_video, save_video
+from galaxydit.pipelines.written_by import write_html
 
 EMBED_UP_TO = 24 * 2**20  # bytes of videos, a third more in the page
 SCRIPTS = ("base", "sorting", "summary", "plot", "benchmarks", "player", "filters", "pages", "prompts", "main")
@@ -63,8 +64,7 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
         videos="\n".join(elements),
         script=script,
     )
-    with replacing(path) as partial:
-        partial.write_text(page, encoding="utf-8")
+    write_html(path, page)
     return path
 
 

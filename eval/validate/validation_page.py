@@ -16,13 +16,13 @@ from galaxydit.eval.methods.step_lists import STEP_LISTS
 from galaxydit.eval.report.read_run import Run, read_run
 from galaxydit.eval.report.summary import failure_lines, summarise
 from galaxydit.eval.validate.validation_job import RUNS
-from galaxydit.files import replacing, write_json
 from galaxydit.foreign_text import in_markdown
 from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.model_names import INDEX
 from galaxydit.pipelines.published_models import checkpoint_of
 from galaxydit.pipelines.runs import LiveProgress, Record
 from galaxydit.pipelines.table import Table, number
+from galaxydit.pipelines.written_by import VALIDATION, write_markdown, write_own_json
 
 AT_2X = "galaxydit-2x"
 COMPARED = ("half-the-steps", "plain-at-2x-levels", "published-list", "galaxydit-proxy-2x")
@@ -49,9 +49,8 @@ COLUMNS = {  # heading: figure, field of its estimate, format
 def write_validation(out: Path) -> tuple[Path, dict[str, Any]]:
     """Write the page and its data for the videos that a run has; returns the page's path and the data."""
     data = validation_data(read_run(out))
-    with replacing(out / "validation.md") as page:
-        page.write_text(markdown(data), encoding="utf-8")
-    write_json(out / "validation.json", data)
+    write_markdown(out / "validation.md", markdown(data))
+    write_own_json(out / "validation.json", VALIDATION, data)
     return out / "validation.md", data
 
 

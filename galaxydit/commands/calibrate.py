@@ -12,7 +12,9 @@ from galaxydit.commands.argument_checks import check_output_file, check_output_f
 from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts
 from galaxydit.commands.console import messages, resumable, say, show, show_json
 from galaxydit.errors import refusal
+from galaxydit.pipelines.own_files import check_replaceable, own_html, own_picture, own_profile, own_video
 
+KEPT_VIDEOS = "seed-*.mp4"  # in --save-videos
 LARGEST_SEED = 2**63  # leaves room for the seeds of all samples, which are counted from this one
 
 
@@ -54,6 +56,7 @@ def calibrate(
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Folder for report.html and its figures.")] = None,
     resume_dir: Annotated[Path | None, typer.Option(help="Folder of finished parts; by default beside --out.")] = None,
+    force: options.Force = False,
     as_json: options.AsJson = False,
     cluster: options.RayOptions,
 ) -> None:
@@ -65,6 +68,10 @@ def calibrate(
     for written_to, option in ((report, "--report"), (save_videos, "--save-videos"), (folder, "--resume-dir")):
         if written_to is not None:
             check_output_folder(written_to, option)
+    check_replaceable(out, "--out", own_profile, force=force)
+    if save_videos is not None:
+        for video in save_videos.glob(KEPT_VIDEOS):
+            check_replaceable(video, "--save-videos", own_video, force=force)
     spent = read_budget(budget)
     own = PROMPTS if prompts is None and source.model != WITH_CAPTIONS else prompts
     texts = inputs.added_to(calibration_prompts(own, source.model, "--prompts"))
@@ -76,13 +83,20 @@ def calibrate(
     from galaxydit.calibration.tables import card_of, terminal_tables
     from galaxydit.pipelines.runs import LiveProgress, Store
 
+    if report is not None:
+        from galaxydit.calibration.html_report import PAGE_NAME, write_report
+        from galaxydit.calibration.plots import FIGURES
+
+        check_replaceable(report / PAGE_NAME, "--report", own_html, force=force)
+        for name in FIGURES:
+            check_replaceable(report / f"{name}.png", "--report", own_picture, force=force)
     Store(folder).create(KIND, {})
     pipe, load = cluster.load(source)
     before, mismatch = stored(out, pipe)
-    if mismatch is not None:
+    if mismatch is not None and not force:
         expected = f"a new file or a profile of this model ({mismatch.text})"
-        raise refusal("--out", str(out), expected, "pass another --out")
-    if before is not None:
+        raise refusal("--out", str(out), expected, "pass another --out, or --force to replace the file")
+    if before is not None and mismatch is None:
         say(f"{out} holds a profile of {before.basis}; only one of as many prompts and recordings replaces it")
     saved: list[bool] = []
     progress = LiveProgress(messages())
@@ -112,8 +126,6 @@ def calibrate(
         cure = f"pass another --out and --resume-dir {folder} to write this one"
         say(f"{out} stays, because it is better than this profile, {calibration.profile.basis}; {cure}", "yellow")
     if report is not None:
-        from galaxydit.calibration.html_report import write_report
-
         written.append(write_report(calibration, report, source.model))
     if push is not None:
         from galaxydit.profiles.hub import push_to_hub

@@ -13,13 +13,17 @@ from galaxydit.commands.captions import Prompts, calibration_prompts, read_or_dr
 from galaxydit.commands.console import between_commas, messages, resumable, say, show, show_json
 from galaxydit.commands.jobs import job_keys
 from galaxydit.errors import refusal
-from galaxydit.eval.compare.plan import ComparisonPlan
+from galaxydit.eval.compare.plan import RESULTS, ComparisonPlan, video_name
 from galaxydit.eval.methods.registry import declared, is_installed, load_method, names_of
 from galaxydit.pipelines.inputs import parse_inputs
+from galaxydit.pipelines.own_files import check_replaceable, own_json, own_markdown, own_picture, own_video
 from galaxydit.pipelines.table import Table
+from galaxydit.pipelines.written_by import COMPARISON, write_markdown
 
 if TYPE_CHECKING:
     from galaxydit.eval.compare.compare_job import Comparison
+
+TABLE, PLOT = "table.md", "pareto.png"  # in --out
 
 
 def compare(
@@ -39,6 +43,7 @@ def compare(
     sizes: options.Sizes,
     list_methods: Annotated[bool, typer.Option("--list", help="Only show the methods.")] = False,
     allow_mixed_versions: options.MixedVersions = False,
+    force: options.Force = False,
     as_json: options.AsJson = False,
     cluster: options.RayOptions,
 ) -> None:
@@ -57,6 +62,11 @@ def compare(
     if not 0 <= min(noise) <= max(noise) <= options.LARGEST_SEED:
         raise refusal("--seeds", seeds, "whole numbers from 0 to 2**64 - 1", "pass for example 0")
     check_output_folder(out)
+    check_replaceable(out / RESULTS, "--out", own_json(COMPARISON), force=force)
+    check_replaceable(out / TABLE, "--out", own_markdown, force=force)
+    check_replaceable(out / PLOT, "--out", own_picture, force=force)
+    for speedup in wanted:
+        check_replaceable(out / video_name(speedup), "--out", own_video, force=force)
     reserved = calibration_prompts(calibration, source.model, "--calibration")
     plan = ComparisonPlan(read_or_draw_prompts(prompts, source.model, reserved), noise, reserved, wanted, tune_prompts)
     for prompt in (*plan.prompts, *plan.tuning_prompts):
@@ -89,16 +99,16 @@ def compare(
         comparison = CompareJob(
             job, contenders, plan, out, progress, executor, allow_mixed_versions=allow_mixed_versions
         ).run()
-    (out / "table.md").write_text(markdown(comparison), encoding="utf-8")
-    plot_pareto(comparison, out / "pareto.png", source.model)
+    write_markdown(out / TABLE, markdown(comparison))
+    plot_pareto(comparison, out / PLOT, source.model)
     videos = save_videos(comparison, out)
     if as_json:
-        show_json(out / "results.json")
+        show_json(out / RESULTS)
         return
     show(*(scores_table(comparison, speedup) for speedup in plan.speedups))
     for name, reason in comparison.failed.items():
         say(f"left out: {name}: {reason}", "yellow")
-    show(out / "results.json", out / "table.md", out / "pareto.png", *videos)
+    show(out / RESULTS, out / TABLE, out / PLOT, *videos)
 
 
 def _list_methods(as_json: bool) -> None:

@@ -9,11 +9,15 @@ import typer
 from galaxydit.commands.argument_checks import check_output_folder
 from galaxydit.commands.captions import WITH_CAPTIONS, read_or_draw_prompts, warn_of_unknown_words
 from galaxydit.commands.console import say, show, show_json
-from galaxydit.commands.options import AsJson, InputFiles, RequestOptions, Seed, Sizes, WanTinyByDefault
+from galaxydit.commands.options import AsJson, Force, InputFiles, RequestOptions, Seed, Sizes, WanTinyByDefault
+from galaxydit.pipelines.own_files import check_replaceable, own_json, own_picture, own_video
 from galaxydit.pipelines.table import Table
+from galaxydit.pipelines.written_by import DEMO
 
 if TYPE_CHECKING:
     from galaxydit.eval.demo import DemoResult
+
+OWN = {".mp4": own_video, ".png": own_picture, ".json": own_json(DEMO)}
 
 
 def demo(
@@ -26,6 +30,7 @@ def demo(
     sizes: Sizes,
     seed: Seed = 0,
     request: RequestOptions,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a video plain, accelerated, and with half the steps. They stand side by side with their differences."""
@@ -35,8 +40,10 @@ def demo(
     check_output_folder(out)
     say(f"loading {source.model}")
     from galaxydit.energy import meter_of
-    from galaxydit.eval.demo import run_demo
+    from galaxydit.eval.demo import FILES, run_demo
 
+    for name in FILES:
+        check_replaceable(out / name, "--out", OWN[Path(name).suffix], force=force)
     pipe = source.load()
     warn_of_unknown_words(source.model, [prompt or ""])
     meter = meter_of(pipe._execution_device, cpu=True)

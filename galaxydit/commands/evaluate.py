@@ -14,7 +14,8 @@ from galaxydit.commands.check import check
 from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.eval_vbench import app as vbench
 from galaxydit.commands.jobs import JobOptions, make_videos, show_plan
-from galaxydit.commands.options import AsJson, RayCommand, Record, RunPath, grouped
+from galaxydit.commands.options import AsJson, Force, RayCommand, Record, RunPath, grouped
+from galaxydit.pipelines.own_files import check_replaceable, own_csv, own_html, own_parquet
 
 if TYPE_CHECKING:
     from galaxydit.eval.report.read_run import Run
@@ -104,22 +105,26 @@ def report(
     run: RunPath,
     out: Annotated[Path | None, typer.Option(help="The page; by default report.html in the run's folder.")] = None,
     embed: Annotated[bool | None, typer.Option(help="Carry the videos in the page; by default if small.")] = None,
+    force: Force = False,
 ) -> None:
     """Write the report of a run: one HTML page, which opens from disk."""
     from galaxydit.eval.report.page import write_page
     from galaxydit.eval.report.read_run import read_run
 
     finished = read_run(run)
-    show(write_page(finished, out or _folder_of(finished) / "report.html", embed))
+    page = out or _folder_of(finished) / "report.html"
+    check_replaceable(page, "--out", own_html, force=force)
+    show(write_page(finished, page, embed))
 
 
 def export(
     run: RunPath,
     parquet: Annotated[bool, typer.Option(help="Also write results.parquet; needs pyarrow.")] = True,
     out: Annotated[Path | None, typer.Option(help="Folder of the tables; by default the run's.")] = None,
+    force: Force = False,
 ) -> None:
     """Write the results of a run as tables. One row for each video that was made, or that failed."""
-    from galaxydit.eval.report.export import write_csv, write_parquet
+    from galaxydit.eval.report.export import COLUMNS, write_csv, write_parquet
     from galaxydit.eval.report.read_run import read_run
 
     finished = read_run(run)
@@ -127,8 +132,12 @@ def export(
     total = len(finished.job.units())
     if (absent := total - len(finished.records)) > 0:
         say(f"{absent} of {total} units are not made, or damaged, and have no row", "yellow")
+    has_pyarrow = find_spec("pyarrow") is not None
+    check_replaceable(folder / "results.csv", "--out", own_csv(COLUMNS), force=force)
+    if parquet and has_pyarrow:
+        check_replaceable(folder / "results.parquet", "--out", own_parquet, force=force)
     show(write_csv(finished, folder / "results.csv"))
-    if parquet and find_spec("pyarrow") is None:
+    if parquet and not has_pyarrow:
         say("results.parquet is left out, because pyarrow is not installed: pip install 'galaxydit[report]'", "yellow")
     elif parquet:
         show(write_parquet(finished, folder / "results.parquet"))

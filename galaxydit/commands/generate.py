@@ -13,6 +13,8 @@ from galaxydit.commands.captions import calibration_prompts, warn_of_unknown_wor
 from galaxydit.commands.console import say, show, step_bar
 from galaxydit.commands.jobs import JobOptions, job_keys, make_videos, show_plan
 from galaxydit.errors import refusal
+from galaxydit.pipelines.own_files import check_replaceable, own_csv, own_json, own_video
+from galaxydit.pipelines.written_by import RECORDING
 from galaxydit.request import AUTO
 
 
@@ -42,6 +44,7 @@ def generate(
     accelerate: Annotated[bool, typer.Option("--accelerate/--no-accelerate", help="Use galaxydit.")] = True,
     record: options.Record = None,
     lossless: Annotated[bool, typer.Option("--lossless", help="Exact RGB; not every player shows it.")] = False,
+    force: options.Force = False,
     making: JobOptions,
 ) -> None:
     """Generate one video, or a video of each prompt in a file. Options that are left out have the values that the
@@ -65,7 +68,7 @@ def generate(
             data["prompts"] = {"texts": list(texts)}
         if accelerate:
             data |= {"baseline": False, "variants": {"galaxydit": given}}
-        _generate_many(data, out, making, record)
+        _generate_many(data, out, making, record, force=force)
         return
     if prompt is None or prompts is not None:
         raise typer.BadParameter("expected either --prompt or --prompts", param_hint="--prompt")
@@ -76,6 +79,9 @@ def generate(
     if "://" in out:
         raise refusal("--out", out, "a local file for one video", "pass --prompts FILE, which also writes to addresses")
     check_output_file(Path(out), ".mp4")
+    check_replaceable(Path(out), "--out", own_video, force=force)
+    if record is not None:
+        check_replaceable(record, "--record", own_json(RECORDING), force=force)
     say(f"loading {source.model}")
     import galaxydit
     from galaxydit.calibration.generation_observer import observed
@@ -101,7 +107,7 @@ def generate(
     show(*([] if observer else [summary]), out, *([record] if record else []))
 
 
-def _generate_many(data: dict[str, Any], out: str, making: JobOptions, record: Path | None) -> None:
+def _generate_many(data: dict[str, Any], out: str, making: JobOptions, record: Path | None, *, force: bool) -> None:
     """Make a video of each prompt of the job `data` in `out`, print a summary, and exit with 1 if one failed."""
     from galaxydit.eval.jobs.jobfile import job_of
 
@@ -110,9 +116,14 @@ def _generate_many(data: dict[str, Any], out: str, making: JobOptions, record: P
         show_plan(job, out, making, retry_failed=True)
         return
     say(f"{len(job.prompts)} prompts: starting")
+    from galaxydit.eval.report.export import COLUMNS, write_csv
+    from galaxydit.pipelines.runs import Store
+
+    store = Store(out)
+    if store.is_local:
+        check_replaceable(Path(store.root, "results.csv"), "--out", own_csv(COLUMNS), force=force)
     warn_of_unknown_words(job.model, job.prompts)
     make_videos(job, out, making, record=record, retry_failed=True)
-    from galaxydit.eval.report.export import write_csv
     from galaxydit.eval.report.read_run import read_run
 
     run, asked = read_run(out), set(job.prompts)

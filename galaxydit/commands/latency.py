@@ -8,11 +8,13 @@ import typer
 
 from galaxydit.commands.argument_checks import check_output_file
 from galaxydit.commands.console import say, show, show_json, step_bar
-from galaxydit.commands.options import AsJson
+from galaxydit.commands.options import AsJson, Force
 from galaxydit.errors import refusal, short_reason
 from galaxydit.eval.latency.latency_rows import load
 from galaxydit.eval.latency.latency_settings import LatencySettings
 from galaxydit.eval.latency.latency_table import caption, latency_table, markdown
+from galaxydit.pipelines.own_files import check_replaceable, own_json
+from galaxydit.pipelines.written_by import LATENCY
 
 
 def latency(
@@ -20,6 +22,7 @@ def latency(
     settings: LatencySettings,
     out: Annotated[Path | None, typer.Option(help="The JSON to write, after every turn.")] = None,
     table: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="Only show this JSON.")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Time full and reused steps with random weights. The plugin and other methods at the sizes of Wan2.1, with a fixed
@@ -39,6 +42,7 @@ def latency(
         return
     if out is not None:
         check_output_file(out, ".json")
+        check_replaceable(out, "--out", own_json(LATENCY), force=force)
     say("loading torch")
     import torch
 
@@ -53,6 +57,7 @@ def latency(
         reason = short_reason(error, 120, named=False)
         raise refusal("--device", device, f"one that this machine has ({reason})", "pass for example cpu") from error
     out = out or Path(f"runs/latency/{settings.model}-{settings.size}-{device.replace(':', '')}.json")
+    check_replaceable(out, "--out", own_json(LATENCY), force=force)
     finished = 0
     with step_bar("turn") as tell:
 

@@ -43,6 +43,9 @@ Record = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace files that galaxydit did not write, or that were changed since.")
+]
 MixedVersions = Annotated[
     bool, typer.Option("--allow-mixed-versions", help="Go on where finished videos were made by other versions.")
 ]

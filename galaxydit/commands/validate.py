@@ -10,6 +10,8 @@ from galaxydit.commands.argument_checks import check_output_folder
 from galaxydit.commands.captions import WITH_CAPTIONS, Prompts, calibration_prompts, read_or_draw_prompts
 from galaxydit.commands.console import between_commas, messages, say, show, show_json
 from galaxydit.commands.jobs import JobOptions, job_keys, make_videos, show_plan
+from galaxydit.pipelines.own_files import check_replaceable, own_html, own_json, own_markdown
+from galaxydit.pipelines.written_by import VALIDATION
 
 
 def validate(
@@ -21,6 +23,7 @@ def validate(
     inputs: options.InputFiles,
     sizes: options.Sizes,
     seed: options.Seed = 0,
+    force: options.Force = False,
     as_json: options.AsJson = False,
     making: JobOptions,
 ) -> None:
@@ -32,6 +35,9 @@ def validate(
     if as_json and making.dry_run:
         raise typer.BadParameter("has no effect with --dry-run: leave one of the two out", param_hint="--json")
     check_output_folder(out)
+    check_replaceable(out / "validation.md", "--out", own_markdown, force=force)
+    check_replaceable(out / "validation.json", "--out", own_json(VALIDATION), force=force)
+    check_replaceable(out / "report.html", "--out", own_html, force=force)
     is_tiny = source.model == WITH_CAPTIONS
     reserved = calibration_prompts(None, source.model, "--calibration") if is_tiny else ()
     texts = inputs.added_to(read_or_draw_prompts(prompts, source.model, reserved))
@@ -44,7 +50,7 @@ def validate(
     from galaxydit.eval.jobs.record import BASELINE
     from galaxydit.eval.report.page import write_page
     from galaxydit.eval.report.read_run import read_run
-    from galaxydit.eval.validate.validation_page import PageProgress, write_validation
+    from galaxydit.eval.validate.validation_page import PageProgress, markdown, write_validation
 
     outcome = make_videos(
         job,
@@ -57,9 +63,9 @@ def validate(
     page, data = write_validation(out)
     write_page(read_run(out), out / "report.html")
     if as_json:
-        show_json(data)
+        show_json(out / "validation.json")
     else:
-        show(page.read_text(encoding="utf-8"), page, out / "validation.json", out / "report.html")
+        show(markdown(data), page, out / "validation.json", out / "report.html")
     if outcome.failed:
         say(f"{outcome.failed} videos failed; the same command makes them again", "yellow")
         raise typer.Exit(1)

@@ -13,6 +13,7 @@ from galaxydit.errors import check_count, refusal
 from galaxydit.policies.general_schedule import unshifted
 from galaxydit.policies.policy import Observation
 from galaxydit.policies.schedule import Schedule
+from galaxydit.profiles.planned_scheduler import at_levels, shift_of, without_levels
 from galaxydit.profiles.schema import Profile
 from galaxydit.profiles.settings import resolve
 from galaxydit.request import SCHEDULE, Request
@@ -37,16 +38,6 @@ class NoiseLevels:
     scheduler: Any
 
 
-class _AtNoiseLevels:
-    """The part of a scheduler class that ignores the number of steps."""
-
-    noise_levels: tuple[float, ...]
-
-    def set_timesteps(self, num_inference_steps: int | None = None, device: Any = None, **kwargs: Any) -> None:
-        super().set_timesteps(device=device, **kwargs | {"sigmas": np.array(self.noise_levels)})  # type: ignore[misc]
-        self.set_begin_index(0)  # type: ignore[attr-defined]  # two levels may have one timestep
-
-
 def planned_steps(pipe: Any, speedup: float, profile: Any = None) -> Callable[[Sequence[float]], tuple[int, ...]]:
     """Function from the noise levels of all steps to the indices of the full steps that are planned for a speedup."""
     config = resolve(pipe, Request(speedup=speedup, policy=SCHEDULE, profile=profile)).config
@@ -64,7 +55,8 @@ def noise_levels(
     the errors of `accelerate`.
     """
     check_count("steps", steps, minimum=2)
-    choose, scheduler = planned_steps(pipe, speedup, profile), deepcopy(getattr(pipe, "scheduler", None))
+    choose = planned_steps(pipe, speedup, profile)
+    scheduler = deepcopy(without_levels(getattr(pipe, "scheduler", None)))
     name, config = type(scheduler).__name__, getattr(scheduler, "config", {})
     unsuited = refusal(
         "scheduler", name, "one whose set_timesteps takes sigmas, with a fixed shift", "accelerate the pipeline instead"
@@ -78,10 +70,8 @@ def noise_levels(
         raise unsuited
     full_steps = choose(known)
     levels = np.array([known[step] for step in full_steps])
-    shift = float(getattr(scheduler, "shift", None) or config.get("flow_shift") or 1.0)
-    sigmas = tuple(unshifted(levels, shift).tolist())
-    kind: Any = type(f"{name}AtNoiseLevels", (_AtNoiseLevels, type(scheduler)), {"noise_levels": sigmas})
-    own = kind.from_config(config)
+    sigmas = tuple(unshifted(levels, shift_of(scheduler)).tolist())
+    own = at_levels(scheduler, levels.tolist())
     try:
         own.set_timesteps()
     except ValueError:  # UniPC takes sigmas for flow models alone

@@ -11,11 +11,13 @@ from diffusers import WanPipeline
 
 from galaxydit.calibration.budget import Budget
 from galaxydit.calibration.calibration import calibrate
-from galaxydit.calibration.generation_observer import observed
+from galaxydit.calibration.generation_observer import observed, read_recorded
 from galaxydit.cli import main
+from galaxydit.commands.calibrate import KEPT_VIDEOS
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.written_by import RECORDING, write_own_json
 from galaxydit.profiles.registry import load_profile
 
 SIZE = ("--height", "32", "--width", "32", "--frames", "5", "--steps", "10", "--guidance", "3", "--dtype", "bfloat16")
@@ -100,6 +102,14 @@ def test_what_cannot_be_recorded_is_refused(arguments: Any, message: str, capsys
     assert message in " ".join(capsys.readouterr().err.split())
 
 
+def test_a_recording_that_was_changed_on_disk_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "film.json"
+    write_own_json(path, RECORDING, {"conditions": {}, "recording": {"sigmas": [0.75]}})
+    path.write_text(path.read_text().replace("0.75", "0.71"))
+    with pytest.raises(GalaxyDiTError, match="its digest does not belong to its content"):
+        read_recorded(path, {})
+
+
 def test_another_file_is_refused(
     tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, prompts: list[str], tmp_path: Path
 ) -> None:
@@ -117,5 +127,6 @@ def test_the_videos_of_a_calibration_are_kept(
     options = {"settings": settings, "speedups": (2.0,), "save_videos": tmp_path / "videos"}
     calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path / "parts", budget=Budget((1, 1), True, 0, 1), **options)
     names = sorted(path.name for path in (tmp_path / "videos").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "videos").glob(KEPT_VIDEOS)), "the command checks these"
     assert names[:2] == ["seed-0-plain.mp4", "seed-10000-plain.mp4"]
     assert names[2].startswith("seed-10000-schedule-2x-order-1")

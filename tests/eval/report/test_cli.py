@@ -101,3 +101,19 @@ def test_a_damaged_record_hides_no_other(
     assert "3 done, 0 failed, 1 remaining" in shown
     for command in ("report", "export"):
         assert run("eval", command, path.parent.parent) == 0
+
+
+@pytest.mark.parametrize("name", ["report.html", "results.csv", "results.parquet"])
+def test_report_and_export_replace_their_own_files_and_keep_others(
+    run_of: Callable[..., Path], name: str, capsys: pytest.CaptureFixture
+) -> None:
+    root, command = run_of(["a"]), "report" if name == "report.html" else "export"
+    for _ in range(2):
+        assert run("eval", command, root) == 0
+    (root / name).write_text("mine")
+    before = {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()}
+    assert run("eval", command, root) == 2
+    assert "--force" in " ".join(capsys.readouterr().err.split())
+    assert {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()} == before
+    assert run("eval", command, root, "--force") == 0
+    assert (root / name).read_bytes() != b"mine"
