@@ -83,7 +83,9 @@ class Attachments:
         `continues` says whether the call may belong to a generation of an attachment."""
         with self.calls.lock:
             wanted, thread = self.wanted(), threading.get_ident()
-            here = [one for one in self._others if one.is_former or one in _REQUESTS.get()]  # not of other asyncio tasks
+            here = [
+                one for one in self._others if one.is_former or one in _REQUESTS.get()
+            ]  # not of other asyncio tasks
             others = [one for one in (self.base, *here) if one is not wanted and one.session.is_under_way(thread)]
             if not others or (wanted.session.is_under_way(thread) and continues(wanted)):
                 return wanted

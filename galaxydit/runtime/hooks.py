@@ -32,9 +32,7 @@ class RootHook(PluginHook):
 
     _is_stateful = True
 
-    def __init__(
-        self, component: str, attachments: "Attachments", hooks: HookSet, detach: Callable[[], None]
-    ) -> None:
+    def __init__(self, component: str, attachments: "Attachments", hooks: HookSet, detach: Callable[[], None]) -> None:
         super().__init__()
         self.component, self.attachments, self.hooks, self.detach = component, attachments, hooks, detach
         self.contexts = ThreadContexts(BaseState)
