@@ -83,9 +83,8 @@ class Attachments:
         `continues` says whether the call may belong to a generation of an attachment."""
         with self.calls.lock:
             wanted, thread = self.wanted(), threading.get_ident()
-            here = [
-                one for one in self._others if one.is_former or one in _REQUESTS.get()
-            ]  # not of other asyncio tasks
+            # The requests of other asyncio tasks are left out.
+            here = [one for one in self._others if one.is_former or one in _REQUESTS.get()]
             others = [one for one in (self.base, *here) if one is not wanted and one.session.is_under_way(thread)]
             if not others or (wanted.session.is_under_way(thread) and continues(wanted)):
                 return wanted
@@ -97,15 +96,12 @@ class Attachments:
         self._close_former(continues)
         with self.calls.lock:
             self.calls.await_turn()
+            if self.current(continues).hooks is None:
+                self.calls.await_none()
             if self.are_removed:
                 return None
-            current = self.current(continues)
-            if current.hooks is None:
-                self.calls.await_none()
-                if self.are_removed:
-                    return None
-                current = self.current(continues)  # another thread may have changed it
-                current.place()
+            current = self.current(continues)  # another thread may have changed it
+            current.place()
             current.calls += 1
             self.calls.enter()
         return current

@@ -46,8 +46,8 @@ class RootHook(PluginHook):
     def refuse_cache(self, *_: Any, **__: Any) -> None:
         """Stands in for `enable_cache` of the transformer."""
         raise GalaxyDiTError(
-            f"{self.component}.enable_cache() is not allowed beside galaxydit: expected one cache; call remove() on the "
-            "Acceleration first"
+            f"{self.component}.enable_cache() is not allowed beside galaxydit: expected one cache",
+            "call remove() on the Acceleration first",
         )
 
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:

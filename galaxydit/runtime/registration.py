@@ -40,7 +40,7 @@ class PluginHook(ModelHook):
 
 
 class HookSet:
-    """Hooks that are put on and removed together; `timesteps` is the scheduler's tensor at the last transformer call."""
+    """Hooks put on and removed together; `timesteps` is the scheduler's tensor at the last transformer call."""
 
     def __init__(self) -> None:
         self._hooks: list[tuple[PluginHook, Callable[[], None]]] = []  # with the function that removes it
@@ -111,7 +111,8 @@ def insert_innermost(module: nn.Module, hook: PluginHook, *, is_registered: bool
     others = [one for holder, name in _slots(module) if isinstance(one := getattr(holder, name, None), HookedForward)]
     holder, attribute = _innermost_slot(module)
     beneath = getattr(holder, attribute)
-    wrapper = update_wrapper(HookedForward(hook.new_forward, module), beneath)
+    wrapper = HookedForward(hook.new_forward, module)
+    update_wrapper(wrapper, beneath)
     # Another acceleration may be on a module that two pipelines share.
     wrapper.had_forward = others[0].had_forward if others else "forward" in vars(module)
     wrapper.reference = reference = HookFunctionReference()
@@ -119,7 +120,7 @@ def insert_innermost(module: nn.Module, hook: PluginHook, *, is_registered: bool
     reference.forward, reference.original_forward = wrapper, beneath
     hook.fn_ref = reference
     if is_registered:
-        registry = HookRegistry.check_if_exists_or_initialize(module)
+        registry: Any = HookRegistry.check_if_exists_or_initialize(module)
         registry.hooks = {**registry.hooks, hook.name: hook}
         registry._fn_refs = [reference, *registry._fn_refs]
         registry._hook_order = [hook.name, *registry._hook_order]
@@ -140,7 +141,7 @@ def insert_innermost(module: nn.Module, hook: PluginHook, *, is_registered: bool
 
 def _deregister(module: nn.Module, name: str) -> None:
     """Give the module a registry without this hook; an empty one stays, as diffusers' cache context leaves one."""
-    registry = module._diffusers_hook
+    registry: Any = module._diffusers_hook
     if name not in registry._hook_order:
         return
     index = registry._hook_order.index(name)

@@ -46,7 +46,7 @@ class Session:
         differences, goal: None without a profile; None if the user passed a `GalaxyDiTConfig`.
         keep_reports, current: None keeps all; generation of the latest call, None before the first and after `close`.
         listener, peers: of reports; the sessions on the same transformers, as one may end another's.
-        lock: the peers' one `RLock`, also that of their hooks (`RunningCalls`): with two, a finalizer could wait for ever.
+        lock: the peers' one `RLock`, also that of their hooks (`RunningCalls`): with two, finalizers could deadlock.
         text_seconds, text_joules: text encoding since the last generation began, counted for the next one.
         watch: of the caller of the pipeline (`generate`), which reads the energy counter in its place; or None.
     """

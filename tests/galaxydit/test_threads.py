@@ -118,6 +118,26 @@ def test_a_block_a_thread_may_be_left_outside_the_lock_around_the_call(wan: Any)
         assert acceleration._session.peers == [acceleration._session]
 
 
+def test_a_thread_that_walks_through_the_hooks_meanwhile_finds_each(wan: Any) -> None:
+    """As diffusers does in `cache_context`, which takes no lock."""
+    acceleration = galaxydit.accelerate(wan.pipe, config=RESIDUAL)
+    wan.run()
+    registries = [one._diffusers_hook for one in wan.pipe.transformer.modules() if hasattr(one, "_diffusers_hook")]
+    names = [(registry, name) for registry in registries for name in reversed(registry._hook_order)]
+    assert names
+    walks = [iter(vars(registry.hooks[name]).values()) for registry, name in names]
+    walks += [iter(registry.hooks.values()) for registry in registries]
+    for walk in walks:
+        next(walk, None)
+    with acceleration.using(config=GalaxyDiTConfig(FixedSteps((0, 1)), reuse="residual")):
+        wan.run()
+    acceleration.set(quality="lossless")
+    acceleration.remove()
+    assert all(registry.hooks[name] is not None for registry, name in names)
+    for walk in walks:
+        list(walk)
+
+
 def set_other(acceleration: galaxydit.Acceleration) -> None:
     acceleration.set(quality="lossless")
 
