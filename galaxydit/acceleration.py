@@ -136,18 +136,19 @@ class Acceleration:
         self._pipe, self._transformers, self._observer, self._engine = pipe, transformers, observer, engine
         self._source = Source(pipe, next(iter(transformers.values())), scheduler)
         self._of_sessions = self._source, keep_reports, Listener(on_report), list[Session]()
-        self._settings = self._workable(settings if isinstance(settings, Settings) else Settings(settings))
-        self._attachments = Attachments(self._attachment(self._settings))
+        workable = self._workable(settings if isinstance(settings, Settings) else Settings(settings))
+        self._attachments = Attachments(self._attachment(workable))
         meter_of(self._source.device)  # opened now, because that takes seconds, which would count in a generation
         self._hooks = HookSet()
         self._hooks.timesteps = getattr(self._source.scheduler, "timesteps", None)
-        self._entered = 0  # how many `with` blocks are open
+        self._entered: list[None] = []  # an entry for each open `with` block, in any thread
         try:
             for name, transformer in transformers.items():
-                choose = partial(self._attachments.serving, name)
-                self._hooks.add(transformer, RootHook(choose, self._hooks, self._detach), is_root=True)
+                hook = RootHook(name, self._attachments, self._hooks, self._detach)
+                self._hooks.add(transformer, hook, is_root=True)
+                if hasattr(transformer, "enable_cache"):
+                    self._hooks.cover(transformer, "enable_cache", hook, hook.refuse_cache)
             self._attachments.base.place()
-            self._hooks.refresh()
             for module, hook in edge_hooks(pipe, self._attachments, self._missed):
                 self._hooks.add(module, hook)
         except BaseException:
@@ -166,7 +167,7 @@ class Acceleration:
             name: self._engine(transformer, name, self._families[name], session, self._observer)
             for name, transformer in self._transformers.items()
         }
-        return Attachment(session, engines)
+        return Attachment(session, engines, settings)
 
     def __repr__(self) -> str:
         source = "no profile" if self.profile is None else f"profile {self.profile.name!r}"
@@ -181,19 +182,17 @@ class Acceleration:
 
     @property
     def config(self) -> GalaxyDiTConfig:
-        return self._settings.config
+        return self._attachments.base.config
 
     @property
     def profile(self) -> Profile | None:
         """The profile that the settings come from; reports say how a generation differs from its conditions."""
-        return self._settings.profile
+        return self._attachments.base.settings.profile
 
     def set(self, *, config: GalaxyDiTConfig | None = None, **request: Any) -> None:
         """Take the settings of a new `accelerate` with these arguments and, by default, the profile given before. A
         generation that is under way keeps its own. Raises the errors of `accelerate`."""
-        settings = self._requested(config, request)
-        self._attachments.replace(self._attachment(settings))
-        self._settings = settings
+        self._attachments.replace(partial(self._attachment, self._requested(config, request)))
 
     def using(self, *, config: GalaxyDiTConfig | None = None, **request: Any) -> AbstractContextManager[Attachment]:
         """Context manager for one request: generations that this thread or asyncio task begins inside have the settings
@@ -202,13 +201,9 @@ class Acceleration:
         return self._attachments.opened(partial(self._attachment, self._requested(config, request)))
 
     def _requested(self, config: GalaxyDiTConfig | None, arguments: dict[str, Any]) -> Settings:
-        self._refuse_removed()
-        request = Request(**{"profile": None if config else self._settings.given} | arguments)
+        self._attachments.refuse_removed()
+        request = Request(**{"profile": None if config else self._attachments.base.settings.given} | arguments)
         return self._workable(settings_for(self._pipe, request, config))
-
-    def _refuse_removed(self) -> None:
-        if not self._hooks.are_attached:
-            raise GalaxyDiTError("this Acceleration was removed, so it does nothing; call accelerate() again")
 
     @property
     def reports(self) -> list[Report]:
@@ -234,16 +229,14 @@ class Acceleration:
         self._detach()
 
     def _detach(self) -> None:
-        if self._hooks.are_attached:
-            self._attachments.remove()
-            self._hooks.remove()
+        self._attachments.remove(self._hooks)
 
     def __enter__(self) -> "Acceleration":
-        self._refuse_removed()
-        self._entered += 1
+        self._attachments.refuse_removed()
+        self._entered.append(None)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._entered -= 1
-        if self._entered == 0:
+        self._entered.pop()
+        if not self._entered:
             self.remove()

@@ -4,13 +4,18 @@ from functools import partial
 from typing import Any
 
 from diffusers.hooks import HookRegistry, ModelHook
+from diffusers.hooks.hooks import HookFunctionReference
 from torch import nn
 
 from galaxydit.errors import GalaxyDiTError
 
 
 class HookedForward(partial):
-    """The forward function of a hooked module; tools that restore it bind it again."""
+    """The forward function of a hooked module; tools that restore it bind it again. `reference` leads to what is
+    beneath, `had_forward` tells whether the module had a forward function of its own before the first hook."""
+
+    reference: HookFunctionReference
+    had_forward: bool
 
     def __get__(self, *_: Any) -> "HookedForward":
         return self
@@ -32,7 +37,7 @@ def refuse_other_caches(component: str, transformer: nn.Module, *, is_accelerate
     """Raise GalaxyDiTError for a cache of diffusers, or a replaced forward function, which other caches make."""
     kind = type(transformer._cache_config).__name__ if getattr(transformer, "is_cache_enabled", False) else ""
     for registry in _registries(transformer):
-        kind = kind or next((type(hook).__name__ for hook in registry.hooks.values() if _is_cache(hook)), "")
+        kind = kind or next((type(hook).__name__ for hook in tuple(registry.hooks.values()) if _is_cache(hook)), "")
     if kind:
         raise GalaxyDiTError(
             f"{component} has the cache {kind} enabled: expected none beside galaxydit; call "

@@ -2,17 +2,22 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.report import Report
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.hooks import module_hooks
-from galaxydit.runtime.registration import HOOK_NAME, HookSet
+from galaxydit.runtime.registration import HookSet
+from galaxydit.runtime.running_calls import RunningCalls
 from galaxydit.runtime.session import Session
+
+if TYPE_CHECKING:
+    from galaxydit.profiles.settings import Settings
 
 
 @dataclass(eq=False)
@@ -21,8 +26,10 @@ class Attachment:
 
     session: Session
     engines: Mapping[str, Engine]  # by component
+    settings: "Settings"
     hooks: HookSet | None = field(default=None, init=False)  # below the transformers, once they are placed
-    is_former: bool = field(default=False, init=False)  # a former base with a generation under way
+    is_former: bool = field(default=False, init=False)  # neither set nor asked for any more, but under way
+    calls: int = field(default=0, init=False)  # that run now, in any thread
 
     @property
     def config(self) -> GalaxyDiTConfig:
@@ -43,16 +50,12 @@ class Attachment:
     def place(self) -> None:
         if self.hooks is not None:
             return
-        self.hooks = HookSet(engine.transformer for engine in self.engines.values())
+        self.hooks = HookSet()
         for engine in self.engines.values():
             for path, hook in module_hooks(engine):
-                hook.name = f"{HOOK_NAME} {id(self):x}"
                 self.hooks.add(engine.transformer.get_submodule(path), hook)
-        self.hooks.refresh()
 
-    def remove(self) -> None:
-        self.session.close()
-        self.session.peers.remove(self.session)
+    def remove_hooks(self) -> None:
         if self.hooks is not None:
             self.hooks.remove()
 
@@ -61,12 +64,15 @@ _REQUESTS: ContextVar[tuple[Attachment, ...]] = ContextVar("galaxydit_requests",
 
 
 class Attachments:
-    """The attachments of one acceleration: `base` is that of `accelerate` or the last `set`."""
+    """The attachments of one acceleration: `base` is that of `accelerate` or the last `set`.
+
+    Sessions and hooks change under the lock of `calls`, and no change takes them from a call that runs.
+    """
 
     def __init__(self, base: Attachment) -> None:
-        self.base = base
-        self._others: list[Attachment] = []  # of open `using` blocks, and former bases
-        self._lock = threading.RLock()
+        self.base, self.calls = base, RunningCalls(base.session.lock)
+        self.are_removed = False
+        self._others: list[Attachment] = []  # of open `using` blocks, and former ones
 
     def wanted(self) -> Attachment:
         """The attachment for a generation that begins in this context."""
@@ -75,38 +81,61 @@ class Attachments:
     def current(self, continues: Callable[[Attachment], bool] = lambda _: True) -> Attachment:
         """The attachment for the next call of this thread: a generation keeps the settings that it began with.
         `continues` says whether the call may belong to a generation of an attachment."""
-        wanted, thread = self.wanted(), threading.get_ident()
-        here = (one for one in self._others if one.is_former or one in _REQUESTS.get())  # not of other asyncio tasks
-        others = [one for one in (self.base, *here) if one is not wanted and one.session.is_under_way(thread)]
-        if not others or (wanted.session.is_under_way(thread) and continues(wanted)):
-            return wanted
-        return next(filter(continues, others), wanted)
+        with self.calls.lock:
+            wanted, thread = self.wanted(), threading.get_ident()
+            # The requests of other asyncio tasks are left out.
+            here = [one for one in self._others if one.is_former or one in _REQUESTS.get()]
+            others = [one for one in (self.base, *here) if one is not wanted and one.session.is_under_way(thread)]
+            if not others or (wanted.session.is_under_way(thread) and continues(wanted)):
+                return wanted
+            return next(filter(continues, others), wanted)
 
-    def serving(self, component: str, continues: Callable[[Engine], bool] = lambda _: True) -> Engine:
-        """The engine of `current`, with its hooks in place; when a generation begins, former settings are removed."""
-        with self._lock:
-            current = self.current(lambda one: continues(one.engines[component]))
-            for other in list(self._others):
-                if other.is_former and other is not current and not other.session.is_under_way():
-                    self._close(other)
+    def begin(self, continues: Callable[[Attachment], bool]) -> Attachment | None:
+        """Begin a call: its attachment, with the hooks in place, until `end`; None if all were removed meanwhile. When
+        a generation begins, former settings are removed."""
+        self._close_former(continues)
+        with self.calls.lock:
+            self.calls.await_turn()
+            if self.current(continues).hooks is None:
+                self.calls.await_none()
+            if self.are_removed:
+                return None
+            current = self.current(continues)  # another thread may have changed it
             current.place()
-        self.base.session.listener.tell()
-        return current.engines[component]
+            current.calls += 1
+            self.calls.enter()
+        return current
 
-    def replace(self, base: Attachment) -> None:
+    def end(self, attachment: Attachment) -> None:
+        """End a call, and make the changes that waited for its end."""
+        with self.calls.lock:
+            attachment.calls -= 1
+            self.calls.leave()
+        self.base.session.listener.tell()
+
+    def _close_former(self, continues: Callable[[Attachment], bool]) -> None:
+        with self.calls.lock:
+            former = [one for one in self._others if one.is_former and not one.calls]
+            current = self.current(continues) if former else None
+            for one in former:
+                if one is not current and not one.session.is_under_way():
+                    self._close(one)
+        self.base.session.listener.tell()
+
+    def replace(self, begin: Callable[[], Attachment]) -> None:
         """Take another base; the former one stays for its generation that is under way."""
-        with self._lock:
-            former, self.base = self.base, base
-            base.session.text_seconds = former.session.text_seconds
-            base.session.text_joules = former.session.text_joules
-            if former.session.is_under_way():
+        with self.calls.lock:
+            self.refuse_removed()
+            former, base = self.base, begin()
+            base.session.add_text(former.session.text_seconds, former.session.text_joules)
+            self.base = base
+            if former.calls or former.session.is_under_way():
                 former.session.note("settings that were set within this generation hold from the next generation on")
                 former.is_former = True
                 self._others.append(former)
             else:
-                former.remove()
-                base.session.adopt(former.reports)
-        base.session.listener.tell()
+                self._close(former)
+        self.base.session.listener.tell()
 
     @contextmanager
     def opened(self, begin: Callable[[], Attachment]) -> Iterator[Attachment]:
@@ -114,34 +143,57 @@ class Attachments:
 
         It calls `begin` when it is entered, because the session of a context that is never entered would stay.
         """
-        request = begin()
-        self._others.append(request)
+        with self.calls.lock:
+            self.refuse_removed()
+            request = begin()
+            self._others.append(request)
         token = _REQUESTS.set((*_REQUESTS.get(), request))
         try:
             yield request
         finally:
             with suppress(ValueError):  # a generator may be closed in another context
                 _REQUESTS.reset(token)
-            with self._lock:
-                if request in self._others:
+            with self.calls.lock:
+                request.is_former = bool(request.calls)  # another thread goes on
+                if request in self._others and not request.is_former:
                     self._close(request)
             self.base.session.listener.tell()
 
     def _close(self, attachment: Attachment) -> None:
         try:
-            attachment.remove()
+            attachment.session.retire()
         finally:
-            self._others.remove(attachment)
-            self.base.session.adopt(attachment.reports)
+            if attachment in self._others:
+                self._others.remove(attachment)
+            self.calls.change(attachment.remove_hooks)
+            if attachment is not self.base:
+                self.base.session.adopt(attachment.reports)
 
     @property
     def reports(self) -> list[Report]:
-        former = [one for one in self._others if one.is_former]
-        return [report for one in (self.base, *former) for report in one.reports]
+        with self.calls.lock:
+            former = [one for one in self._others if one.is_former]
+            return [report for one in (self.base, *former) for report in one.reports]
 
-    def remove(self) -> None:
-        with self._lock:
-            for other in list(self._others):
-                self._close(other)
-            self.base.remove()
+    def refuse_removed(self) -> None:
+        if self.are_removed:
+            raise GalaxyDiTError("this Acceleration was removed, so it does nothing; call accelerate() again")
+
+    def remove(self, also: HookSet) -> None:
+        """Remove all, and these hooks, once no call runs; a call of this thread goes on with its settings. The next
+        calls pass the hooks."""
+
+        def remove_all() -> None:
+            with ExitStack() as stack:  # all of them, also if one raises an error
+                stack.callback(also.remove)
+                for attachment in (self.base, *self._others):
+                    stack.callback(self._close, attachment)
+
+        with self.calls.lock:
+            also.disable()
+            if self.are_removed:
+                return
+            self.are_removed = True
+            self.calls.await_none()
+            self.calls.change(remove_all)
         self.base.session.listener.tell()

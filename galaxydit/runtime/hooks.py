@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
@@ -18,23 +18,37 @@ from galaxydit.runtime.registration import HookSet, PluginHook, hook_of
 from galaxydit.stopwatch import Stopwatch
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
+if TYPE_CHECKING:
+    from galaxydit.runtime.attachment import Attachment, Attachments
+
 
 class ThreadContexts(threading.local, StateManager):
     """diffusers' cache context of each thread; the base class has one for all, so that threads read each other's."""
 
 
 class RootHook(PluginHook):
-    """Runs each call through the engine that `choose` returns, and receives diffusers' cache context. `detach` removes
-    all hooks of one `accelerate`; `around` is the last call's `forward`, which may be one that calls ours."""
+    """Runs each call through the engine that serves it, and receives diffusers' cache context. `detach` removes all
+    hooks of one `accelerate`; `around` is the last call's `forward`, which may be one that calls ours."""
 
     _is_stateful = True
 
-    def __init__(self, choose: Callable[..., Engine], hooks: HookSet, detach: Callable[[], None]) -> None:
+    def __init__(self, component: str, attachments: "Attachments", hooks: HookSet, detach: Callable[[], None]) -> None:
         super().__init__()
-        self.choose, self.hooks, self.detach = choose, hooks, detach
+        self.component, self.attachments, self.hooks, self.detach = component, attachments, hooks, detach
         self.contexts = ThreadContexts(BaseState)
         self.around: Any | None = None
-        self._blocks = self._blocks_of(choose())
+        self._blocks = self._blocks_of(self.choose())
+
+    def choose(self) -> Engine:
+        """The engine for the next call of this thread."""
+        return self.attachments.current().engines[self.component]
+
+    def refuse_cache(self, *_: Any, **__: Any) -> None:
+        """Stands in for `enable_cache` of the transformer."""
+        raise GalaxyDiTError(
+            f"{self.component}.enable_cache() is not allowed beside galaxydit: expected one cache",
+            "call remove() on the Acceleration first",
+        )
 
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if self.removed:
@@ -45,17 +59,33 @@ class RootHook(PluginHook):
 
     @around_the_model
     def _run(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        engine = self._chosen_engine(module, args, kwargs)
-        self.around = vars(module).get("forward")
-        self.hooks.timesteps = getattr(engine.session.source.scheduler, "timesteps", None)
-        return engine.run_transformer(self._context(), self.fn_ref.original_forward, args, kwargs)
+        forward, attachment = self.fn_ref.original_forward, self._begin(args, kwargs)
+        if attachment is None:
+            return forward(*args, **kwargs)
+        try:
+            engine = attachment.engines[self.component]
+            self._refuse_changed(module, engine)
+            self.around = vars(module).get("forward")
+            self.hooks.timesteps = getattr(engine.session.source.scheduler, "timesteps", None)
+            return engine.run_transformer(self._context(), forward, args, kwargs)
+        finally:
+            self._end(attachment)
 
     @beside_the_model
-    def _chosen_engine(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Engine:
-        """The engine of the call. Raises GalaxyDiTError if another cache is on the transformer, or if hooked blocks
-        were replaced."""
-        engine = self.choose(lambda engine: engine.continues(self._context(), args, kwargs))
-        component, blocks = engine.component, self._blocks_of(engine)
+    def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "Attachment | None":
+        def continues(attachment: "Attachment") -> bool:
+            return attachment.engines[self.component].continues(self._context(), args, kwargs)
+
+        return self.attachments.begin(continues)
+
+    @beside_the_model
+    def _end(self, attachment: "Attachment") -> None:
+        self.attachments.end(attachment)
+
+    @beside_the_model
+    def _refuse_changed(self, module: nn.Module, engine: Engine) -> None:
+        """Raise GalaxyDiTError if another cache is on the transformer, or if hooked blocks were replaced."""
+        component, blocks = self.component, self._blocks_of(engine)
         refuse_other_caches(component, module, is_accelerated=True)
         hooked = blocks[: len(engine.stack.hooked_blocks)]
         if blocks != self._blocks or any(forward_of_another(block) is not None for block in hooked):
@@ -64,7 +94,6 @@ class RootHook(PluginHook):
                 "cache: expected the same blocks",
                 "undo this (cache-dit: `cache_dit.disable_cache(pipe)`), or call remove() on the Acceleration first",
             )
-        return engine
 
     @staticmethod
     def _blocks_of(engine: Engine) -> list[nn.Module]:

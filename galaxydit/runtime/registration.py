@@ -1,8 +1,13 @@
-"""Register the plugin's hooks in diffusers' registries, innermost: nearest to the module's own forward function. Only
-this file and galaxydit/other_caches.py use private fields of diffusers' hooks.
+"""Put the plugin's hooks innermost: nearest to the module's own forward function. Only this file and
+galaxydit/other_caches.py use private fields of diffusers' hooks.
+
+Other threads may be within a call or a cache context, which take no lock. So each change is one assignment, and no list
+or dictionary that diffusers may be walking through is changed.
 """
 
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterator
+from copy import copy
 from functools import update_wrapper
 from typing import Any
 
@@ -15,13 +20,17 @@ from galaxydit.other_caches import HookedForward
 from galaxydit.torch_compile import hook_around_compiled
 
 HOOK_NAME = "galaxydit"
+_CHANGING = threading.RLock()  # accelerations share modules such as text encoders
 
 
 class PluginHook(ModelHook):
     """A hook that refuses copies and pickles; if `removed`, it runs what is beneath, as wrappers may call it."""
 
     name = HOOK_NAME
-    removed = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.removed = False  # diffusers walks through a hook's attributes, so none is added later
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise GalaxyDiTError(
@@ -31,41 +40,55 @@ class PluginHook(ModelHook):
 
 
 class HookSet:
-    """Hooks registered and removed together; `timesteps` is the scheduler's tensor at the last transformer call."""
+    """Hooks put on and removed together; `timesteps` is the scheduler's tensor at the last transformer call."""
 
-    def __init__(self, roots: Iterable[nn.Module] = ()) -> None:
+    def __init__(self) -> None:
         self._hooks: list[tuple[PluginHook, Callable[[], None]]] = []  # with the function that removes it
-        self._roots = list(roots)
         self.timesteps: Any | None = None
 
     def add(self, module: nn.Module, hook: PluginHook, *, is_root: bool = False) -> None:
-        """Register a hook through diffusers' registry, or around a compiled module. A transformer (`is_root`) always
-        uses the registry, where diffusers' cache context finds it; so does a module with other hooks, because these
+        """Put a hook inside a module, or around a compiled one. That of a transformer (`is_root`) is always inside, and
+        in diffusers' registry, where the cache context finds it; so is that of a module with other hooks, because these
         prepare inputs inside the compiled call.
         """
-        if is_root:
-            self._roots.append(module)
         is_compiled = getattr(module, "_compiled_call_impl", None) is not None
-        is_around = is_compiled and not is_root and not is_hooked(module)
-        self._hooks.append((hook, (hook_around_compiled if is_around else insert_innermost)(module, hook)))
+        with _CHANGING:
+            if is_compiled and not is_root and not is_hooked(module):
+                undo = hook_around_compiled(module, hook)
+            else:
+                undo = insert_innermost(module, hook, is_registered=is_root)
+            self._hooks.append((hook, undo))
 
-    def refresh(self) -> None:
-        """Tell diffusers, which caches a list of the hooks below each transformer, that they have changed."""
-        for root in self._roots:
-            if hasattr(root, "_diffusers_hook"):
-                HookRegistry.check_if_exists_or_initialize(root).invalidate_child_registries_cache()
+    def cover(self, module: nn.Module, name: str, hook: PluginHook, method: Callable[..., Any]) -> None:
+        """Let a hook's method stand in for a method of one module."""
+        before = vars(module).get(name)
+        setattr(module, name, method)
+
+        def uncover() -> None:
+            if vars(module).get(name) != method:
+                return
+            if before is None:
+                delattr(module, name)
+            else:
+                setattr(module, name, before)
+
+        self._hooks.append((hook, uncover))
 
     @property
     def are_attached(self) -> bool:
-        return bool(self._hooks)
+        return any(not hook.removed for hook, _ in tuple(self._hooks))
+
+    def disable(self) -> None:
+        """Let calls pass the hooks from now on."""
+        for hook, _ in tuple(self._hooks):
+            hook.removed = True
 
     def remove(self) -> None:
-        for hook, _ in self._hooks:
-            hook.removed = True
+        self.disable()
         while self._hooks:
             _, undo = self._hooks.pop()
-            undo()
-        self.refresh()
+            with _CHANGING:
+                undo()
 
 
 def hook_of(module: nn.Module) -> ModelHook | None:
@@ -80,54 +103,82 @@ def is_hooked(module: nn.Module) -> bool:
     return "_old_forward" in vars(module) or bool(registry is not None and registry.hooks)
 
 
-def insert_innermost(module: nn.Module, hook: PluginHook) -> Callable[[], None]:
-    """Register a hook innermost; return the function that removes it, whatever was registered around it since. Other
-    hooks prepare its tensors (context parallelism), accelerate drops wrappers around its hook when it offloads again,
-    and diffusers 0.42 disconnects a hook with `new_forward` when the hook beneath is removed.
+def insert_innermost(module: nn.Module, hook: PluginHook, *, is_registered: bool) -> Callable[[], None]:
+    """Put a hook innermost; return the function that removes it, whatever was registered around it since. Other hooks
+    prepare its tensors (context parallelism), accelerate drops wrappers around its hook when it offloads again, and
+    diffusers 0.42 disconnects a hook with `new_forward` when the hook beneath is removed.
     """
-    before = hasattr(module, "_diffusers_hook"), "forward" in vars(module)
-    registry = HookRegistry.check_if_exists_or_initialize(module)
-    # Kept at the registry, because another acceleration may be on a module that two pipelines share.
-    had_registry, had_forward = vars(registry).setdefault("before_galaxydit", before)
-    holder, attribute = _innermost_slot(module, registry)
+    others = [one for holder, name in _slots(module) if isinstance(one := getattr(holder, name, None), HookedForward)]
+    holder, attribute = _innermost_slot(module)
     beneath = getattr(holder, attribute)
-    wrapper = update_wrapper(HookedForward(hook.new_forward, module), beneath)
-    reference = HookFunctionReference()
+    wrapper = HookedForward(hook.new_forward, module)
+    update_wrapper(wrapper, beneath)
+    # Another acceleration may be on a module that two pipelines share.
+    wrapper.had_forward = others[0].had_forward if others else "forward" in vars(module)
+    wrapper.reference = reference = HookFunctionReference()
     reference.pre_forward, reference.post_forward = hook.pre_forward, hook.post_forward
     reference.forward, reference.original_forward = wrapper, beneath
     hook.fn_ref = reference
-    registry.hooks[hook.name] = hook
-    registry._hook_order.insert(0, hook.name)
-    registry._fn_refs.insert(0, reference)
+    if is_registered:
+        registry: Any = HookRegistry.check_if_exists_or_initialize(module)
+        registry.hooks = {**registry.hooks, hook.name: hook}
+        registry._fn_refs = [reference, *registry._fn_refs]
+        registry._hook_order = [hook.name, *registry._hook_order]
     setattr(holder, attribute, wrapper)
 
     def take_out() -> None:
-        registry.hooks.pop(hook.name)
-        registry._hook_order.remove(hook.name)
-        registry._fn_refs.remove(reference)
-        for holder, attribute in _slots(module, registry):
+        for holder, attribute in list(_slots(module)):
             if getattr(holder, attribute, None) is wrapper:
                 setattr(holder, attribute, reference.original_forward)
-        if not had_forward and vars(module).get("forward") is beneath:
+        is_own = getattr(vars(module).get("forward"), "__func__", None) is type(module).forward
+        if is_own and not wrapper.had_forward:
             del module.forward
-        if not any(isinstance(other, PluginHook) for other in registry.hooks.values()):
-            del registry.before_galaxydit
-        if not registry.hooks and not had_registry:
-            del module._diffusers_hook
+        if is_registered:
+            _deregister(module, hook.name)
 
     return take_out
 
 
-def _slots(module: nn.Module, registry: HookRegistry) -> list[tuple[Any, str]]:
+def _deregister(module: nn.Module, name: str) -> None:
+    """Give the module a registry without this hook; an empty one stays, as diffusers' cache context leaves one."""
+    registry: Any = module._diffusers_hook
+    if name not in registry._hook_order:
+        return
+    index = registry._hook_order.index(name)
+    # A thread that walks through the old registry's names still finds each hook there.
+    kept = copy(registry)
+    kept.hooks = {other: hook for other, hook in registry.hooks.items() if other != name}
+    kept._hook_order = [*registry._hook_order[:index], *registry._hook_order[index + 1 :]]
+    kept._fn_refs = [*registry._fn_refs[:index], *registry._fn_refs[index + 1 :]]
+    module._diffusers_hook = kept
+
+
+def _slots(module: nn.Module) -> Iterator[tuple[Any, str]]:
     """Owner and name of every attribute that may hold a forward function of the module, wrapped or bare."""
-    of_hooks = [(reference, name) for reference in registry._fn_refs for name in ("forward", "original_forward")]
-    return [(module, "forward"), (module, "_old_forward"), *of_hooks]
+    registry = getattr(module, "_diffusers_hook", None)
+    references = () if registry is None else registry._fn_refs
+    of_others = [(reference, name) for reference in references for name in ("forward", "original_forward")]
+    for holder, attribute in [(module, "forward"), (module, "_old_forward"), *of_others]:
+        yield holder, attribute
+        inner = getattr(holder, attribute, None)
+        while isinstance(inner, HookedForward):
+            yield inner.reference, "original_forward"
+            inner = inner.reference.original_forward
 
 
-def _innermost_slot(module: nn.Module, registry: HookRegistry) -> tuple[Any, str]:
+def _innermost_slot(module: nn.Module) -> tuple[Any, str]:
     """Owner and name of the attribute that holds the module's bare forward function, inside all wrappers."""
+    holder, attribute = _slot_of_others(module)
+    while isinstance(inner := getattr(holder, attribute), HookedForward):
+        holder, attribute = inner.reference, "original_forward"
+    return holder, attribute
+
+
+def _slot_of_others(module: nn.Module) -> tuple[Any, str]:
+    """The same, inside the wrappers of diffusers and accelerate."""
+    registry = getattr(module, "_diffusers_hook", None)
     under_accelerate = "_old_forward" in vars(module)
-    if registry._fn_refs:
+    if registry is not None and registry._fn_refs:
         reference = registry._fn_refs[0]
         attribute = "forward" if reference.original_forward is None else "original_forward"
         inwards = getattr(reference, attribute)

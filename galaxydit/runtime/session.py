@@ -31,7 +31,7 @@ MOST_GENERATIONS, MOST_TRAJECTORIES = 4, 16  # whose tensors are kept at the sam
 def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def locked(self: "Session", *arguments: Any) -> Any:
-        with self._lock:
+        with self.lock:
             return method(self, *arguments)
 
     return locked
@@ -45,7 +45,8 @@ class Session:
         notes, warnings: sentences for every report; `warnings` are also raised as Python warnings.
         differences, goal: None without a profile; None if the user passed a `GalaxyDiTConfig`.
         keep_reports, current: None keeps all; generation of the latest call, None before the first and after `close`.
-        listener, peers: of reports; the sessions on the same transformers, under one lock, as one may end another's.
+        listener, peers: of reports; the sessions on the same transformers, as one may end another's.
+        lock: the peers' one `RLock`, also that of their hooks (`RunningCalls`): with two, finalizers could deadlock.
         text_seconds, text_joules: text encoding since the last generation began, counted for the next one.
         watch: of the caller of the pipeline (`generate`), which reads the energy counter in its place; or None.
     """
@@ -64,16 +65,17 @@ class Session:
     text_seconds: float = field(default=0.0, init=False)
     text_joules: float = field(default=0.0, init=False)
     watch: Stopwatch | None = field(default=None, init=False)
-    _lock: Any = field(init=False)
+    lock: Any = field(init=False)
     _warned: set[str] = field(default_factory=set, init=False)
     _calls: Iterator[int] = field(default_factory=count, init=False)
 
     def __post_init__(self) -> None:
         self._reports: deque[Report] = deque(maxlen=self.keep_reports)
-        self._lock = self.peers[0]._lock if self.peers else threading.RLock()
+        self.lock = self.peers[0].lock if self.peers else threading.RLock()
         self.peers.append(self)
 
     @property
+    @_one_at_a_time
     def reports(self) -> list[Report]:
         """The reports of the last generations, by their beginning; the generation of the latest call is the last."""
         latest = sorted(self.generations, key=lambda one: one is self.current)
@@ -177,7 +179,7 @@ class Session:
 
     def is_under_way(self, thread: int | None = None) -> bool:
         """Whether a generation, of one thread if given, has not ended, and the scheduler has begun no other."""
-        own = [one for one in self.generations if thread in (None, one.thread)]
+        own = [one for one in tuple(self.generations) if thread in (None, one.thread)]
         return any(one.is_under_way(self.source.pipe, self.source.scheduler) for one in own)
 
     @_one_at_a_time
@@ -191,6 +193,19 @@ class Session:
     def close(self) -> None:
         for generation in sorted(self.generations, key=lambda one: one is self.current):
             self._archive(generation)
+
+    @_one_at_a_time
+    def retire(self) -> None:
+        """Close, and leave the other sessions on the transformers."""
+        try:
+            self.close()
+        finally:
+            self.peers.remove(self)
+
+    @_one_at_a_time
+    def add_text(self, seconds: float, joules: float) -> None:
+        self.text_seconds += seconds
+        self.text_joules += joules
 
     def warn_and_note(self, text: str, kind: type[Warning] = FullComputeWarning, of: Generation | None = None) -> None:
         """Add a note to a report, by default the current one, and raise it as a Python warning once in a session."""

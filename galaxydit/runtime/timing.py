@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from galaxydit.errors import FullComputeWarning
 from galaxydit.runtime.attachment import Attachment, Attachments
-from galaxydit.runtime.registration import HOOK_NAME, PluginHook
+from galaxydit.runtime.registration import PluginHook
 from galaxydit.stopwatch import BEGIN, END, Stopwatch, synchronize
 from galaxydit.torch_compile import around_the_model
 
@@ -22,7 +22,6 @@ class EdgeHook(PluginHook):
     def __init__(self, choose: Callable[[], Attachment], missed: Callable[[], str], *, encodes_text: bool) -> None:
         super().__init__()
         self.choose, self.missed, self.encodes_text = choose, missed, encodes_text
-        self.name = f"{HOOK_NAME} edge {id(self):x}"  # pipelines share text encoders and VAEs
 
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         # A clock would break the graph of a decode() that is compiled as one full graph.
@@ -47,8 +46,7 @@ class EdgeHook(PluginHook):
                 break
         if self.encodes_text:
             watch.mark(END, wait=False)
-            session.text_seconds += watch.seconds(BEGIN, END) or 0.0
-            session.text_joules += watch.joules(BEGIN, END) or 0.0
+            session.add_text(watch.seconds(BEGIN, END) or 0.0, watch.joules(BEGIN, END) or 0.0)
         else:
             session.decoded()
         return output

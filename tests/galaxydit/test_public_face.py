@@ -37,15 +37,23 @@ def test_a_lost_handle_can_be_removed(tiny_wan: Any) -> None:
     galaxydit.remove(tiny_wan.pipe)
 
 
-def test_a_cache_enabled_afterwards_is_refused_at_the_next_call(tiny_wan: Any) -> None:
+def test_a_cache_is_refused_when_it_is_enabled_afterwards(tiny_wan: Any) -> None:
     plain, transformer = tiny_wan.run(), tiny_wan.pipe.transformer
     with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN):
-        transformer.enable_cache(FirstBlockCacheConfig(threshold=0.1))
+        for module in (transformer, torch.compile(transformer)):
+            with pytest.raises(GalaxyDiTError, match=r"transformer\.enable_cache.*remove"):
+                module.enable_cache(FirstBlockCacheConfig(threshold=0.1))
+        assert not transformer.is_cache_enabled
+        assert not torch.equal(tiny_wan.run(), plain)
+        type(transformer).enable_cache(transformer, FirstBlockCacheConfig(threshold=0.1))
         with pytest.raises(GalaxyDiTError, match=r"FirstBlockCacheConfig enabled.*transformer\.disable_cache\(\)"):
             tiny_wan.run()
         transformer.disable_cache()
         assert not torch.equal(tiny_wan.run(), plain)
+    assert "enable_cache" not in vars(transformer)
     assert torch.equal(tiny_wan.run(), plain)
+    transformer.enable_cache(FirstBlockCacheConfig(threshold=0.1))
+    transformer.disable_cache()
 
 
 def test_a_cache_applied_by_its_hooks_is_refused_before_and_after(tiny_wan: Any) -> None:
