@@ -12,7 +12,7 @@ from diffusers import DiffusionPipeline
 from galaxydit.errors import DataWarning, refusal
 from galaxydit.pipelines.clips import read_videos, resized
 from galaxydit.pipelines.inputs import IMAGES, VIDEOS, check_inputs, parse_inputs, read_inputs
-from galaxydit.pipelines.settings import FRAME_COUNTS, GenerationSettings
+from galaxydit.pipelines.settings import FRAME_COUNTS, MOST, GenerationSettings
 from galaxydit.profiles.fingerprint import plain_config
 from galaxydit.runtime.recognition import transformers_of
 
@@ -99,14 +99,16 @@ def _sides_like(
 ) -> tuple[int, int]:
     """Height and width in the aspect ratio of an input, with at most `area` pixels; a side of `settings` stays.
 
-    Raises GalaxyDiTError for an aspect ratio that needs a larger area or, beside a given side, is above
+    Raises GalaxyDiTError for an aspect ratio that needs a larger area or side or, beside a given side, is above
     `LARGEST_RATIO`.
     """
     name, (columns, rows) = shown
     scale = math.sqrt(area / (rows * columns))
     scale = settings.height / rows if settings.height else settings.width / columns if settings.width else scale
     ratio = max(rows, columns) / min(rows, columns)
-    largest = LARGEST_RATIO if settings.height or settings.width else area / modulus**2
+    largest = min(area / modulus**2, MOST["width"] / modulus)
+    if settings.height or settings.width:
+        largest = LARGEST_RATIO
     if ratio > largest:
         expected = f"an aspect ratio of at most {largest:,.0f}:1 for this video, not {ratio:,.0f}:1"
         raise refusal(name, f"{columns}x{rows} pixels", expected, "crop it, or give height and width")
@@ -117,7 +119,7 @@ def _sides_like(
     if settings.height or settings.width:
         return height, width
     # The shorter side may have been rounded up, which leaves less of the area to the longer one.
-    longest = area // min(height, width) // modulus * modulus
+    longest = min(area // min(height, width), MOST["width"]) // modulus * modulus
     return min(height, longest), min(width, longest)
 
 
