@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.errors import GalaxyDiTError, refusal, short_reason
 from galaxydit.pipelines.written_by import HTML_MARK, MARK, MARKDOWN_MARK, PNG_KEY, JsonKind, is_unchanged
 
 HEAD = 4096  # bytes, in which a page has its metadata
@@ -27,7 +27,7 @@ def check_replaceable(path: Path, option: str, form: Form, *, force: bool) -> No
     try:
         reason = form(path)
     except Exception as error:  # whatever libraries raise for files of others
-        reason = f"it cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:120]}"
+        reason = f"it cannot be read: {short_reason(error, 120)}"
     if reason:
         expected = f"a new file, or one that galaxydit wrote and nobody changed ({reason})"
         raise refusal(option, str(path), expected, f"pass another {option}, or --force to replace the file")

@@ -1,7 +1,6 @@
 """Schedulers that always sample at planned noise levels; they are copied, pickled and saved as their plain class is."""
 
 import json
-import logging
 import warnings
 from collections.abc import Sequence
 from functools import cache
@@ -10,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from galaxydit.errors import DataWarning, check_ascending, refusal
+from galaxydit.foreign_text import logger_of
 from galaxydit.policies.general_schedule import unshifted
+from galaxydit.validation import MOST_VALUES
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 # `from_config` keeps private entries of a configuration. The entry of a file has another name, so that a plain
 # scheduler made from the configuration of a planned one, and then saved, is read as a plain one.
 LEVELS, SAVED_LEVELS = "_noise_levels", "_saved_noise_levels"
-MOST_LEVELS = 1000
 
 
 class AtNoiseLevels:
@@ -78,8 +78,8 @@ def with_saved_levels(scheduler: Any) -> Any:
     levels = getattr(scheduler, "config", {}).get(SAVED_LEVELS)
     if levels is None:
         return scheduler
-    if not isinstance(levels, list) or not 0 < len(levels) <= MOST_LEVELS:
-        expected = f"a list of 1 to {MOST_LEVELS} noise levels"
+    if not isinstance(levels, list) or not 0 < len(levels) <= MOST_VALUES:
+        expected = f"a list of 1 to {MOST_VALUES} noise levels"
         cure = "remove it from scheduler_config.json, or save the pipeline again"
         raise refusal(SAVED_LEVELS, levels, expected, cure)
     check_ascending(SAVED_LEVELS, [*reversed(levels), 1.0], strictly=False)
