@@ -13,13 +13,16 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
 from galaxydit.errors import GalaxyDiTError, check_choice, refusal
-from galaxydit.pipelines.additions import add_lora, compile_blocks, load_transformer, set_attention
+from galaxydit.pipelines.additions import compile_blocks, set_attention
 from galaxydit.pipelines.interrupts import heeding_interrupts
+from galaxydit.pipelines.lora import add_loras
 from galaxydit.pipelines.memory import is_out_of_memory
 from galaxydit.pipelines.model_names import INDEX, check_model, local_folder
 from galaxydit.pipelines.published_models import checkpoint_of, recommended_settings
 from galaxydit.pipelines.runs.unit import flatten
+from galaxydit.pipelines.scaled_weights import refuse_scales
 from galaxydit.pipelines.settings import Offload
+from galaxydit.pipelines.single_file import load_transformer
 from galaxydit.runtime.recognition import transformers_of
 
 logger = logging.getLogger(__name__)
@@ -36,6 +39,7 @@ def load_pipeline(
     offload: Offload = "none",
     base: str | Path | None = None,
     lora: str | None = None,
+    lora_2: str | None = None,
     compile: bool = False,
     attention: str | None = None,
 ) -> DiffusionPipeline:
@@ -52,7 +56,8 @@ def load_pipeline(
         offload: keeps weights in CPU memory but for one component ("model"), a few layers ("group") or each layer
             ("sequential": least memory, slowest).
         base: of a single file: the model, by the other kinds of name, that has all other parts.
-        lora, compile, attention: see `galaxydit.pipelines.additions`.
+        lora, lora_2: LoRAs of the transformer and of a second one (`galaxydit.pipelines.lora`).
+        compile, attention: see `galaxydit.pipelines.additions`.
 
     Raises GalaxyDiTError for a model that does not load or fit, or names an attention kernel of the hub;
     FileNotFoundError for one that is not there; ConnectionError without the hub.
@@ -86,6 +91,7 @@ def load_pipeline(
             loader = getattr(diffusers, json.loads(index.read_text(encoding="utf-8"))["_class_name"])
         files = folder or _download(loader, source, revision, {} if file is None else {"transformer": None})
         _refuse_hub_kernels(files)
+        refuse_scales(files, None if file is None else "transformer")
         if variant := _variant(files):
             logger.warning("%s has its weights in %s alone, so these are loaded", name, variant)
             given["variant"] = variant
@@ -94,8 +100,8 @@ def load_pipeline(
             pipe.scheduler = UniPCMultistepScheduler.from_config(pipe.scheduler.config, flow_shift=shift)
         elif (shift := recommended_settings(pipe).flow_shift) is not None:  # of a local copy
             pipe.scheduler = type(pipe.scheduler).from_config(pipe.scheduler.config, flow_shift=shift)
-        if lora is not None:
-            add_lora(pipe, lora)
+        if lora is not None or lora_2 is not None:
+            add_loras(pipe, lora, lora_2)
         _place(pipe, device, offload)
         if attention is not None:
             set_attention(transformers_of(pipe).values(), attention)

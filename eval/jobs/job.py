@@ -16,7 +16,7 @@ from galaxydit.pipelines.runs.unit import Unit, hash_of
 from galaxydit.pipelines.settings import DtypeName, Offload
 
 SETTINGS = ("steps", "guidance", "guidance_2", "flow_shift", "negative_prompt", "height", "width", "frames", "fps")
-ADDITIONS = ("base", "lora", "compile", "attention")
+ADDITIONS = ("base", "lora", "lora_2", "compile", "attention")
 RENAMED = {"guidance": "guidance_scale", "guidance_2": "guidance_scale_2", "frames": "num_frames"}
 PLUGIN, FEWER_STEPS = "galaxydit", "fewer-steps"
 EXAMPLE_STEPS = 50  # steps for which a compared method lists its settings, to find the names and types of its options
@@ -63,6 +63,7 @@ class Job:
     offload: Offload = "none"
     base: Text | None = None
     lora: Text | None = None
+    lora_2: Text | None = None
     compile: bool = False
     attention: Text | None = None
     steps: Count | None = None
