@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from galaxydit.errors import DataWarning, GalaxyDiTError, refusal
+from galaxydit.errors import DataWarning, GalaxyDiTError, listed, refusal
 from galaxydit.pipelines.inputs import EXAMPLE, IMAGES, VIDEOS
 from galaxydit.policies.policy import FEW_STEPS
 
@@ -129,9 +129,9 @@ def split_prompts(prompts: Sequence[str], steps: int | None, verifies: bool) -> 
     if steps is not None and steps <= FEW_STEPS:
         expected = f"more than {FEW_STEPS}, because shorter generations are never reused"
         raise refusal("steps", steps, expected, "pass more steps")
-    given = list(dict.fromkeys(prompts))
+    given = list(dict.fromkeys(listed("prompts", prompts)))
     if not given:
-        raise refusal("prompts", list(prompts), "at least one", "pass a text")
+        raise refusal("prompts", given, "at least one", "pass a text")
     if verifies and len(given) < 2:
         raise refusal("prompts", given, "at least 2 for a verification", "pass more, or a smaller budget")
     cut = len(given) - min(HELD_OUT, len(given) // 2)

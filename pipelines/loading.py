@@ -12,7 +12,7 @@ from diffusers import DiffusionPipeline, UniPCMultistepScheduler
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
-from galaxydit.errors import GalaxyDiTError, check_choice, refusal
+from galaxydit.errors import GalaxyDiTError, check_choice, proposing, refusal
 from galaxydit.pipelines.additions import compile_blocks, set_attention
 from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.lora import add_loras
@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 WEIGHTS = (".safetensors", ".bin")
 
 
+@proposing
 @heeding_interrupts()
 def load_pipeline(
     name_or_path: str | Path,

@@ -93,7 +93,7 @@ def save_video(
     path = Path(path)
     if path.suffix != ".mp4":
         raise refusal("path", str(path), "a name ending in .mp4", "rename it")
-    check_fps(fps)
+    fps = check_fps(fps)
     images = enlarge(to_uint8(frames), scale)
     height, width = images.shape[1:3]
     if not lossless and (height % 2 or width % 2):

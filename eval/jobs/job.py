@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Interval, Len
 from pydantic import AfterValidator, StringConstraints
 
-from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.errors import GalaxyDiTError, listed, plain_fields, refusal
 from galaxydit.eval.jobs.gates import Gates
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.methods.registry import is_installed, load_method
@@ -88,6 +88,14 @@ class Job:
     variants: tuple[Variant, ...] = (PLAIN,)
     calibration: tuple[str, ...] = ()  # other prompts, for methods that measure something before their first video
     gates: Gates = field(default_factory=Gates)  # of `galaxydit eval check`
+
+    def __post_init__(self) -> None:
+        plain_fields(self)
+        object.__setattr__(self, "prompts", listed("prompts", self.prompts))
+        object.__setattr__(self, "calibration", listed("calibration", self.calibration))
+        for name, kind in (("metrics", str), ("seeds", int)):  # None leaves the choice to the job
+            if (values := getattr(self, name)) is not None:
+                object.__setattr__(self, name, listed(name, values, kind))
 
     @property
     def settings(self) -> dict[str, Any]:
