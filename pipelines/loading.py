@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -92,8 +93,9 @@ def load_pipeline(
             loader = getattr(diffusers, json.loads(index.read_text(encoding="utf-8"))["_class_name"])
         files = folder or _download(loader, source, revision, {} if file is None else {"transformer": None})
         _refuse_hub_kernels(files)
-        refuse_scales(files, None if file is None else "transformer")
-        if variant := _variant(files):
+        variant = _variant(files)
+        refuse_scales(path for path in _loaded(files, variant) if file is None or path.parent.name != "transformer")
+        if variant:
             logger.warning("%s has its weights in %s alone, so these are loaded", name, variant)
             given["variant"] = variant
         pipe = loader.from_pretrained(source, **given)
@@ -134,11 +136,23 @@ def _download(loader: type[DiffusionPipeline], source: str, revision: str | None
     return Path(loader.download(source, revision=revision, variant="fp16", **given))
 
 
+def _loaded(folder: Path, variant: str | None) -> Iterator[Path]:
+    """The safetensors files of a pipeline's components, without those of other variants."""
+    for component in json.loads((folder / INDEX).read_text(encoding="utf-8")):
+        for path in sorted((folder / component).glob("*.safetensors")):
+            if _variant_of(path) in ("", variant):
+                yield path
+
+
+def _variant_of(path: Path) -> str:
+    parts = path.name.split(".")
+    return parts[1].partition("-")[0] if len(parts) > 2 else ""
+
+
 def _variant(folder: Path) -> str | None:
     """The variant, such as "fp16" in "model.fp16-00001-of-00002.safetensors", that alone a component has; else None."""
     for component in sorted(path for path in folder.iterdir() if path.is_dir()):
-        names = [path.name.split(".") for path in component.iterdir() if path.suffix in WEIGHTS]
-        variants = {parts[1].partition("-")[0] if len(parts) > 2 else "" for parts in names}
+        variants = {_variant_of(path) for path in component.iterdir() if path.suffix in WEIGHTS}
         if variants and "" not in variants:
             return min(variants)
     return None

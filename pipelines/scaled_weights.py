@@ -2,12 +2,12 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from galaxydit.errors import GalaxyDiTError, refusal
 
@@ -86,20 +86,22 @@ def _spread(scale: torch.Tensor, shape: torch.Size) -> torch.Tensor | None:
     return scale
 
 
-def refuse_scales(folder: Path, skipped: str | None = None) -> None:
-    """Raise GalaxyDiTError for scales in a model's folder, which diffusers drops unless a configuration tells of them.
-
-    The component `skipped` may have scales.
-    """
-    for path in sorted(folder.glob("*/*.safetensors")):
+def refuse_scales(paths: Iterable[Path]) -> None:
+    """Raise GalaxyDiTError for scales in files of a model's folder, which diffusers drops unless configured."""
+    for path in paths:
         settings = path.with_name("config.json")
-        if path.parent.name == skipped or (settings.is_file() and "quantization_config" in settings.read_text("utf-8")):
+        if settings.is_file() and "quantization_config" in settings.read_text("utf-8"):
             continue
-        with safe_open(path, "pt") as tensors:
-            scales = [name for name in list(tensors.keys()) if name.rpartition(".")[2] in COMPANIONS]
+        try:
+            with safe_open(path, "pt") as tensors:
+                scales = [name for name in list(tensors.keys()) if name.rpartition(".")[2] in COMPANIONS]
+        except (OSError, SafetensorError):
+            continue  # diffusers says what is wrong, or does not load it
         if scales:
             expected = f"weights without scales beside them, such as {scales[0]} in {path.parent.name}"
-            raise refusal("model", str(folder), expected, f"{CURE}, or pass it as a single file with a base")
+            raise refusal(
+                "model", str(path.parent.parent), expected, f"{CURE}, or pass it as a single file with a base"
+            )
 
 
 def check_header(file: str, header: Mapping[str, str] | None) -> None:
