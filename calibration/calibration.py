@@ -18,7 +18,7 @@ from galaxydit.calibration.prompt_files import default_prompts, split_prompts
 from galaxydit.calibration.recording import Recording, ratios_of_distances
 from galaxydit.calibration.redundancy import Redundancy
 from galaxydit.calibration.search import LONGEST_GAP, PLANNER_VERSION, Order
-from galaxydit.errors import check_number, refusal
+from galaxydit.errors import check_count, check_number, listed, plain_number, proposing, refusal
 from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.conditions import conditions_of, package_versions
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
@@ -57,6 +57,7 @@ class Calibration:
         return f"order {used} is used: at 2x, or near it, {measured}{chance}"
 
 
+@proposing
 def calibrate(
     pipe: DiffusionPipeline,
     prompts: Sequence[str] | None = None,
@@ -105,6 +106,8 @@ def calibrate(
     """
     _check_runs_all_steps(pipe)
     settings = settings or recommended_settings(pipe)
+    seed, budget, speedups = check_count("seed", seed, 0), plain_number(budget), listed("speedups", speedups, float)
+    _check_speedups(speedups, settings.steps)
     verifies = isinstance(budget, Budget) and budget.verified > 0
     conditions = conditions_of(pipe, settings)
     film = None if recorded is None else read_recorded(recorded, conditions)
@@ -112,7 +115,6 @@ def calibrate(
     if film is not None:  # the first recording is of its prompt, too
         own = [film.prompt, *(prompt for prompt in own if prompt != film.prompt)]
         held_out = [prompt for prompt in held_out if prompt != film.prompt]
-    _check_speedups(speedups, settings.steps)
     check_inputs(pipe, read_inputs(own[0], first_frames=True))
 
     def small(prompt: str) -> GenerationSettings:

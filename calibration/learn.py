@@ -16,7 +16,7 @@ from rich.console import Console
 from galaxydit.calibration.budget import Budget
 from galaxydit.calibration.calibration import calibrate
 from galaxydit.calibration.profile_file import keep, stored, worth
-from galaxydit.errors import ProfileWarning
+from galaxydit.errors import ProfileWarning, proposing
 from galaxydit.foreign_text import printable
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import LiveProgress, hash_of
@@ -28,6 +28,7 @@ from galaxydit.runtime.recognition import transformers_of
 LEARNED = Budget((4, 8), check=False)
 
 
+@proposing
 def learn(
     pipe: DiffusionPipeline,
     prompts: Sequence[str] | None = None,
@@ -51,7 +52,7 @@ def learn(
             stack.enter_context(FileLock(path.with_suffix(".lock")))
         except OSError as error:
             said = f"galaxydit: {path.parent} cannot be written ({error}), so the profile is kept in memory alone"
-            warnings.warn(said, ProfileWarning, stacklevel=2)
+            warnings.warn(said, ProfileWarning, stacklevel=3)
             parts, is_kept = Path(stack.enter_context(tempfile.TemporaryDirectory())), False
         known, mismatch = stored(path, pipe)
         if known is not None and mismatch is None and worth(known) >= (0, LEARNED.samples[0]):

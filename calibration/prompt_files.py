@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from galaxydit.errors import DataWarning, GalaxyDiTError, refusal
+from galaxydit.errors import DataWarning, GalaxyDiTError, listed, refusal
 from galaxydit.pipelines.inputs import EXAMPLE, IMAGES, VIDEOS
 from galaxydit.policies.policy import FEW_STEPS
 from galaxydit.validation import MOST_VALUES
@@ -133,9 +133,9 @@ def split_prompts(prompts: Sequence[str], steps: int | None, verifies: bool) -> 
         raise refusal("steps", steps, expected, "pass more steps")
     if steps is not None and steps > MOST_VALUES:
         raise refusal("steps", steps, f"at most {MOST_VALUES}, the noise levels of a profile", "pass fewer steps")
-    given = list(dict.fromkeys(prompts))
+    given = list(dict.fromkeys(listed("prompts", prompts)))
     if not given:
-        raise refusal("prompts", list(prompts), "at least one", "pass a text")
+        raise refusal("prompts", given, "at least one", "pass a text")
     if verifies and len(given) < 2:
         raise refusal("prompts", given, "at least 2 for a verification", "pass more, or a smaller budget")
     cut = len(given) - min(HELD_OUT, len(given) // 2)

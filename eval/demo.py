@@ -12,7 +12,7 @@ from diffusers import DiffusionPipeline
 from PIL import Image
 
 import galaxydit
-from galaxydit.errors import refusal
+from galaxydit.errors import listed, refusal
 from galaxydit.eval.demo_frames import demo_frames, typical_frame
 from galaxydit.eval.jobs.estimate import time_short_videos
 from galaxydit.eval.metrics import measure, select
@@ -84,6 +84,7 @@ def run_demo(
     timed. `acceleration` are arguments of `galaxydit.accelerate`; `on_progress` is told each stage and, beforehand,
     the expected seconds and joules. Raises GalaxyDiTError without prompts, and for fewer than 2 steps.
     """
+    prompts = listed("prompts", prompts)
     if not prompts:
         raise refusal("prompts", prompts, "at least one prompt", "pass a prompt")
     if settings.steps is None or settings.steps < 2:

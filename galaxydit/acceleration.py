@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from torch import nn
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.description import refuse_accelerated, refuse_unworkable
 from galaxydit.energy import meter_of
-from galaxydit.errors import GalaxyDiTError, check_count, refusal
+from galaxydit.errors import GalaxyDiTError, check_count, check_keywords, proposing, refusal
 from galaxydit.profiles.schema import Profile
 from galaxydit.profiles.settings import Settings, settings_for
 from galaxydit.report import Report
@@ -28,6 +29,7 @@ from galaxydit.runtime.source import Source
 from galaxydit.runtime.timing import edge_hooks
 
 
+@proposing
 def accelerate(
     pipe: Any,
     *,
@@ -82,13 +84,14 @@ def accelerate(
     if scheduler is not None and (isinstance(scheduler, type) or not is_scheduler):
         raise refusal("scheduler", scheduler, "an instance of a diffusers scheduler", "pass for example pipe.scheduler")
     if keep_reports is not None:
-        check_count("keep_reports", keep_reports, minimum=1)
+        keep_reports = check_count("keep_reports", keep_reports, minimum=1)
     if on_report is not None and not callable(on_report):
         raise refusal("on_report", on_report, "a function of a report", "pass for example on_report=print")
     settings = settings_for(pipe, request, config)
     return Acceleration(pipe, settings, scheduler, keep_reports=keep_reports, on_report=on_report)
 
 
+@proposing
 def apply_galaxydit(
     transformer: nn.Module, config: GalaxyDiTConfig | None = None, *, scheduler: Any | None = None
 ) -> "Acceleration":
@@ -202,6 +205,7 @@ class Acceleration:
 
     def _requested(self, config: GalaxyDiTConfig | None, arguments: dict[str, Any]) -> Settings:
         self._attachments.refuse_removed()
+        check_keywords("set() or using()", arguments, [field.name for field in fields(Request)] + ["config"])
         request = Request(**{"profile": None if config else self._attachments.base.settings.given} | arguments)
         return self._workable(settings_for(self._pipe, request, config))
 

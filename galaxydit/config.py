@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from galaxydit.errors import check_choice, check_count, check_number, refusal
+from galaxydit.errors import check_choice, check_count, check_number, plain_fields, refusal
 from galaxydit.extrapolation import DAMPING, LARGEST_AHEAD, Reuse
 from galaxydit.policies.policy import FEW_STEPS, Limits, Policy
 from galaxydit.policies.threshold import Threshold
@@ -52,6 +52,7 @@ class GalaxyDiTConfig:
     few_steps: int = FEW_STEPS
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         asked = ("decide", "reads_proxy", "reuses", "learns_errors")
         missing = [name for name in asked if not hasattr(self.policy, name)]
         if isinstance(self.policy, type) or missing:

@@ -2,15 +2,20 @@
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import wraps
+from inspect import signature
 from itertools import pairwise
-from typing import Any
+from numbers import Real
+from typing import Any, ParamSpec, TypeVar
 
 from galaxydit.foreign_text import logger_of, one_line, without_secrets
 
 logger = logger_of(__name__)
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
 
 
 class GalaxyDiTError(ValueError):
@@ -87,21 +92,77 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     return f"; did you mean {folded[near[0]]!r}?" if near else ""
 
 
-def check_number(field: str, value: Any, minimum: float, maximum: float = math.inf, *, above: bool = False) -> None:
-    """Raise GalaxyDiTError unless a finite number lies in [minimum, maximum], with `above` in (minimum, maximum]."""
-    fits = _is_number(value) and minimum <= value <= min(maximum, sys.float_info.max)
+def check_keywords(function: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise GalaxyDiTError for a keyword that a function does not know, with the nearest one that it knows."""
+    known = [*known]
+    for name in given:
+        if name not in known:
+            expected = f"{function} takes no argument {name!r}: expected some of {', '.join(known)}"
+            raise GalaxyDiTError(expected, f"check the spelling{did_you_mean(name, known)}")
+
+
+def proposing(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+    """Decorator: a misspelt keyword raises GalaxyDiTError with the nearest one, in place of TypeError."""
+    names = [*signature(function).parameters]
+
+    @wraps(function)
+    def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
+        check_keywords(f"{function.__name__}()", kwargs, names)
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def plain_number(value: Any) -> Any:
+    """A number of NumPy as Python's, which JSON can hold; other values as they are, tensors included."""
+    return value.item() if isinstance(value, Real) and hasattr(value, "item") else value
+
+
+def plain_fields(settings: Any) -> None:
+    """Put Python's numbers in the place of NumPy's in the fields of a frozen dataclass."""
+    for name, value in list(vars(settings).items()):
+        plain = tuple(plain_number(each) for each in value) if type(value) is tuple else plain_number(value)
+        object.__setattr__(settings, name, plain)
+
+
+def listed(field: str, values: Any, kind: type = str) -> tuple[Any, ...]:
+    """Values as a tuple, in which a text or a number alone is one value and no list of letters.
+
+    Raises GalaxyDiTError for what is no list, and for a value that is not of the `kind`, `str` or `float`.
+    """
+    values = plain_number(values)
+    if isinstance(values, str) or is_number(values):
+        values = (values,)
+    what = "a text" if kind is str else "a number"
+    if not isinstance(values, Iterable) or isinstance(values, Mapping | bytes):
+        raise refusal(field, values, f"{what}, or a list of them", "pass a list")
+    plain = tuple(plain_number(each) for each in values)
+    for each in plain:
+        if not (isinstance(each, str) if kind is str else is_number(each)):
+            raise refusal(field, each, what, f"pass a list in which each is {what}")
+    return plain
+
+
+def check_number(field: str, value: Any, minimum: float, maximum: float = math.inf, *, above: bool = False) -> float:
+    """The value as Python's number. Raises GalaxyDiTError unless it is finite and lies in [minimum, maximum], with
+    `above` in (minimum, maximum]."""
+    value = plain_number(value)
+    fits = is_number(value) and minimum <= value <= min(maximum, sys.float_info.max)
     if not fits or (above and value == minimum):
         least = f"above {minimum:g}" if above else f"at least {minimum:g}"
         allowed = least if maximum == math.inf else f"from {minimum:g} to {maximum:g}"
         raise refusal(field, value, f"a number {allowed}", f"pass for example {field}={max(minimum, 0.1):g}")
+    return value
 
 
-def check_count(field: str, value: Any, minimum: int, maximum: int = sys.maxsize) -> None:
-    """Raise GalaxyDiTError unless the value is a whole number from `minimum` to `maximum`."""
+def check_count(field: str, value: Any, minimum: int, maximum: int = sys.maxsize) -> int:
+    """The value as Python's number. Raises GalaxyDiTError unless it is a whole number from `minimum` to `maximum`."""
+    value = plain_number(value)
     if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
         raise refusal(field, value, f"a whole number of at least {minimum}", f"pass for example {minimum}")
     if value > maximum:
         raise refusal(field, value, f"a whole number of at most {maximum}", f"pass for example {minimum}")
+    return value
 
 
 def check_choice(field: str, value: Any, allowed: Sequence[Any]) -> None:
@@ -115,7 +176,7 @@ def check_choice(field: str, value: Any, allowed: Sequence[Any]) -> None:
 def check_ascending(field: str, values: Sequence[float], *, strictly: bool) -> None:
     """Raise GalaxyDiTError unless all values are finite, at least 0 and never fall (with `strictly`: always rise)."""
     for value in values:
-        if not _is_number(value) or not 0 <= value <= sys.float_info.max:
+        if not is_number(plain_number(value)) or not 0 <= value <= sys.float_info.max:
             raise refusal(field, value, "finite numbers of at least 0", "calibrate again")
     for before, after in pairwise(values):
         if after < before or (strictly and after == before):
@@ -125,5 +186,6 @@ def check_ascending(field: str, values: Sequence[float], *, strictly: bool) -> N
             )
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a value is one of Python's numbers; True and False are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from galaxydit.errors import GalaxyDiTError, check_choice, check_number, refusal
+from galaxydit.errors import GalaxyDiTError, check_choice, check_number, plain_fields, refusal
 
 if TYPE_CHECKING:
     from galaxydit.profiles.schema import Profile
@@ -46,6 +46,7 @@ class Request:
     warmup: float | None = None
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         for field, minimum, maximum in (
             ("speedup", 1.0, float("inf")),
             ("max_error", 0.0, float("inf")),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from galaxydit.context_parallel import token_group
 from galaxydit.energy import Energy, meter_of
-from galaxydit.errors import refusal
+from galaxydit.errors import plain_number, refusal
 from galaxydit.pipelines.disturbance import load_per_core
 from galaxydit.pipelines.memory import memory_error
 from galaxydit.pipelines.published_models import own_settings
@@ -74,6 +74,7 @@ def generate(
     the pipeline needs other inputs, returns no video or does not report its steps.
     """
     inputs, settings = prepare_inputs(pipe, prompt, settings, own_settings)
+    seed = plain_number(seed)
     if type(seed) is not int or not 0 <= seed < 2**64:
         raise refusal("seed", seed, "a whole number from 0 to 2**64 - 1", "pass for example 0")
     meter_of(pipe._execution_device, cpu=cpu_counter)  # opened now, because that takes seconds

@@ -109,8 +109,16 @@ def read_inputs(prompt: str, *, first_frames: bool = False) -> dict[str, Any]:
 
 
 def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:
-    """Raise ValueError unless the pipeline takes all `inputs`, a generator and a callback, and needs no others."""
+    """Raise ValueError unless the pipeline takes all `inputs`, a generator and a callback, and needs no others.
+
+    A pipeline without the text encoder or the tokenizer that its class needs is refused, too.
+    """
     parameters, kind = inspect.signature(type(pipe).__call__).parameters, type(pipe).__name__
+    for name in ("text_encoder", "tokenizer"):
+        is_needed = name in getattr(pipe, "config", {}) and name not in getattr(pipe, "_optional_components", ())
+        if is_needed and getattr(pipe, name, None) is None:
+            cure = f"load it with its {name}; with prompt_embeds, call it yourself inside galaxydit.accelerate(pipe)"
+            raise refusal(name, None, f"that of {kind}, because prompts are texts here", cure)
     for name in (*IMAGES, *VIDEOS):
         if name in parameters and parameters[name].default is inspect.Parameter.empty and name not in inputs:
             article = "an" if name == "image" else "a"

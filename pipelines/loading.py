@@ -1,6 +1,7 @@
 """Find a video pipeline by name, folder or hub id and load it, unchanged, with diffusers."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,15 +12,18 @@ from diffusers import DiffusionPipeline, UniPCMultistepScheduler
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
-from galaxydit.errors import GalaxyDiTError, check_choice, refusal, short_reason
+from galaxydit.errors import GalaxyDiTError, check_choice, proposing, refusal, short_reason
 from galaxydit.foreign_text import logger_of
-from galaxydit.pipelines.additions import add_lora, compile_blocks, load_transformer, set_attention
+from galaxydit.pipelines.additions import compile_blocks, set_attention
 from galaxydit.pipelines.interrupts import heeding_interrupts
+from galaxydit.pipelines.lora import add_loras
 from galaxydit.pipelines.memory import is_out_of_memory
 from galaxydit.pipelines.model_names import INDEX, check_model, local_folder
 from galaxydit.pipelines.published_models import checkpoint_of, recommended_settings
 from galaxydit.pipelines.runs.unit import flatten
+from galaxydit.pipelines.scaled_weights import refuse_scales
 from galaxydit.pipelines.settings import Offload
+from galaxydit.pipelines.single_file import load_transformer
 from galaxydit.profiles.planned_scheduler import with_saved_levels
 from galaxydit.runtime.recognition import transformers_of
 
@@ -27,6 +31,7 @@ logger = logger_of(__name__)
 WEIGHTS = (".safetensors", ".bin")
 
 
+@proposing
 @heeding_interrupts()
 def load_pipeline(
     name_or_path: str | Path,
@@ -37,6 +42,7 @@ def load_pipeline(
     offload: Offload = "none",
     base: str | Path | None = None,
     lora: str | None = None,
+    lora_2: str | None = None,
     compile: bool = False,
     attention: str | None = None,
 ) -> DiffusionPipeline:
@@ -53,7 +59,8 @@ def load_pipeline(
         offload: keeps weights in CPU memory but for one component ("model"), a few layers ("group") or each layer
             ("sequential": least memory, slowest).
         base: of a single file: the model, by the other kinds of name, that has all other parts.
-        lora, compile, attention: see `galaxydit.pipelines.additions`.
+        lora, lora_2: LoRAs of the transformer and of a second one (`galaxydit.pipelines.lora`).
+        compile, attention: see `galaxydit.pipelines.additions`.
 
     Raises GalaxyDiTError for a model that does not load or fit, or names an attention kernel of the hub;
     FileNotFoundError for one that is not there; ConnectionError without the hub.
@@ -87,7 +94,9 @@ def load_pipeline(
             loader = getattr(diffusers, json.loads(index.read_text(encoding="utf-8"))["_class_name"])
         files = folder or _download(loader, source, revision, {} if file is None else {"transformer": None})
         _refuse_hub_kernels(files)
-        if variant := _variant(files):
+        variant = _variant(files)
+        refuse_scales(path for path in _loaded(files, variant) if file is None or path.parent.name != "transformer")
+        if variant:
             logger.warning("%s has its weights in %s alone, so these are loaded", name, variant)
             given["variant"] = variant
         pipe = loader.from_pretrained(source, **given)
@@ -97,8 +106,8 @@ def load_pipeline(
             pipe.scheduler = type(pipe.scheduler).from_config(pipe.scheduler.config, flow_shift=shift)
         if hasattr(pipe, "scheduler"):
             pipe.scheduler = with_saved_levels(pipe.scheduler)
-        if lora is not None:
-            add_lora(pipe, lora)
+        if lora is not None or lora_2 is not None:
+            add_loras(pipe, lora, lora_2)
         _place(pipe, device, offload)
         if attention is not None:
             set_attention(transformers_of(pipe).values(), attention)
@@ -130,11 +139,23 @@ def _download(loader: type[DiffusionPipeline], source: str, revision: str | None
     return Path(loader.download(source, revision=revision, variant="fp16", **given))
 
 
+def _loaded(folder: Path, variant: str | None) -> Iterator[Path]:
+    """The safetensors files of a pipeline's components, without those of other variants."""
+    for component in json.loads((folder / INDEX).read_text(encoding="utf-8")):
+        for path in sorted((folder / component).glob("*.safetensors")):
+            if _variant_of(path) in ("", variant):
+                yield path
+
+
+def _variant_of(path: Path) -> str:
+    parts = path.name.split(".")
+    return parts[1].partition("-")[0] if len(parts) > 2 else ""
+
+
 def _variant(folder: Path) -> str | None:
     """The variant, such as "fp16" in "model.fp16-00001-of-00002.safetensors", that alone a component has; else None."""
     for component in sorted(path for path in folder.iterdir() if path.is_dir()):
-        names = [path.name.split(".") for path in component.iterdir() if path.suffix in WEIGHTS]
-        variants = {parts[1].partition("-")[0] if len(parts) > 2 else "" for parts in names}
+        variants = {_variant_of(path) for path in component.iterdir() if path.suffix in WEIGHTS}
         if variants and "" not in variants:
             return min(variants)
     return None

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from diffusers import DiffusionPipeline
 from transformers import PreTrainedTokenizerBase
 
-from galaxydit.errors import DataWarning
+from galaxydit.errors import DataWarning, listed
 
 
 def warn_of_long_prompts(pipe: DiffusionPipeline, prompts: Iterable[str]) -> None:
@@ -21,7 +21,7 @@ def warn_of_long_prompts(pipe: DiffusionPipeline, prompts: Iterable[str]) -> Non
     tokenizer = getattr(pipe, "tokenizer", None)
     if type(limit) is not int or not isinstance(tokenizer, PreTrainedTokenizerBase):
         return
-    for prompt in prompts:
+    for prompt in listed("prompts", prompts):
         text = json.loads(prompt)["prompt"] if prompt.lstrip().startswith("{") else prompt
         text = " ".join(text.split())  # as the pipelines of Wan clean it
         count = len(tokenizer(text, verbose=False).input_ids)  # verbose warns that the model would fail

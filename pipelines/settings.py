@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from galaxydit.errors import check_count, check_number
+from galaxydit.errors import check_count, check_number, plain_fields, refusal
 
 Offload = Literal["none", "model", "sequential", "group"]
 """Which weights stay in CPU memory, see `load_pipeline`."""
@@ -36,14 +36,17 @@ class GenerationSettings:
     fps: float = 16.0  # of the video file
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         for name, value in vars(self).items():
             if value is not None and name in MOST:
                 check_count(name, value, 1, MOST[name])
             elif value is not None and name in ("guidance_scale", "guidance_scale_2", "flow_shift"):
                 check_number(name, value, minimum=0.0, above=name == "flow_shift")
         check_fps(self.fps)
+        if not isinstance(self.negative_prompt, str | None):
+            raise refusal("negative_prompt", self.negative_prompt, "one text, or None", "pass the text of a video")
 
 
-def check_fps(fps: float) -> None:
-    """Raise GalaxyDiTError unless a video file can have `fps` frames per second: 0.001 to 1000."""
-    check_number("fps", fps, 0.001, 1000)  # files hold it as a fraction with a denominator of up to 1001
+def check_fps(fps: float) -> float:
+    """`fps` as Python's number. Raises GalaxyDiTError unless a video file can have it: 0.001 to 1000 a second."""
+    return check_number("fps", fps, 0.001, 1000)  # files hold it as a fraction with a denominator of up to 1001

@@ -97,9 +97,9 @@ def save_video(
     path = Path(path)
     if path.suffix != ".mp4":
         raise refusal("path", str(path), "a name ending in .mp4", "rename it")
-    check_fps(fps)
+    fps = check_fps(fps)
     check_frames(frames)
-    check_count("scale", scale, 1)
+    scale = check_count("scale", scale, 1)
     height, width = frames.shape[1] * scale, frames.shape[2] * scale
     if max(height, width) > MOST_SIDE:
         expected = f"at most {MOST_SIDE} pixels a side, as H.264 has"

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 INSTALL = 'python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e ".[test]"'
 PACKAGES = ("pipelines", "calibration", "eval")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-TESTED = ("bench", "dev", "docs", "examples", "ray", "report", "test", "vmaf")
+TESTED = ("bench", "dev", "docs", "examples", "gguf", "lora", "ray", "report", "test", "vmaf")
 TEST_COMMAND = f"{INSTALL} && .venv/bin/pytest -n 2"
 
 
@@ -88,3 +88,11 @@ def test_imports_go_one_way_from_eval_to_the_plugin():
             if package == "galaxydit" and (parts[1] in (*PACKAGES, "commands") or file in entrances):
                 continue
             assert not imported(file) & forbidden, file
+
+
+def test_every_extra_that_a_message_or_a_page_names_can_be_installed() -> None:
+    named = set()
+    for folder in ("galaxydit", *PACKAGES, "tests"):
+        for path in [*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("*.md")]:
+            named |= set(re.findall(r"pip install[^\n]*?\[(\w+)\]", path.read_text("utf-8")))
+    assert {"lora", "gguf", "docs"} <= named <= PROJECT["optional-dependencies"].keys()

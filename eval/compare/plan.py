@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from galaxydit.errors import check_number, refusal
+from galaxydit.errors import check_number, listed, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,8 @@ class ComparisonPlan:
 
     def __post_init__(self) -> None:
         for name in ("prompts", "seeds", "calibration_prompts", "speedups"):
-            values = getattr(self, name)
+            values = listed(name, getattr(self, name), str if name.endswith("prompts") else float)
+            object.__setattr__(self, name, values)
             if not values or len(set(values)) < len(values):
                 raise refusal(name, list(values), "one or more different values", "pass each once")
         for speedup in self.speedups:

@@ -4,7 +4,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from galaxydit.errors import check_choice, check_count, check_number, refusal
+from galaxydit.errors import check_choice, check_count, check_number, proposing, refusal
 from galaxydit.eval.cost.architecture import BYTES, Architecture, architecture_of, repository_name
 from galaxydit.eval.cost.hardware import gpu_of, kernel_of
 from galaxydit.eval.cost.operations import MASKED
@@ -82,6 +82,7 @@ class Estimate:
         return asdict(self) | {"sources": list(self.sources), "saved_joules": self.saved_joules}
 
 
+@proposing
 def estimate(
     model: str,
     *,
@@ -113,12 +114,11 @@ def estimate(
     Raises GalaxyDiTError for models, GPUs and backends without data, and values out of range.
     """
     shape, device = architecture_of(model), gpu_of(gpu)
-    Request(speedup=speedup)  # raises for a speedup below 1
-    check_count("gpus", gpus, 1)
-    check_count("videos", videos, 1)
+    speedup = Request(speedup=speedup).speedup  # raises below 1
+    gpus, videos = check_count("gpus", gpus, 1), check_count("videos", videos, 1)
     check_choice("reuse", reuse, ("output", "residual"))
     if price is not None:
-        check_number("price", price, 0.0, LARGEST_PRICE)
+        price = check_number("price", price, 0.0, LARGEST_PRICE)
     work = _workload(model, shape, size, frames, steps)
     if speedup is not None and speedup > (largest := max(2.0, work.steps / 2)):
         expected = f"at most {largest:g}, because at least 2 of {work.steps} steps are computed"
@@ -158,8 +158,7 @@ def _workload(model: str, shape: Architecture, size: str | None, frames: int | N
     unit = shape.vae.spatial
     if not numbers or any(int(side) < unit for side in numbers.groups()):
         raise refusal("size", size, f"WIDTHxHEIGHT with sides of at least {unit}", "pass for example 1280x720")
-    check_count("frames", frames, 1)
-    check_count("steps", steps, 1)
+    frames, steps = check_count("frames", frames, 1), check_count("steps", steps, 1)
     return Workload(shape, int(numbers[2]), int(numbers[1]), frames, steps)
 
 

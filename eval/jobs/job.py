@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Interval, Len
 from pydantic import AfterValidator, StringConstraints
 
-from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.errors import GalaxyDiTError, listed, plain_fields, refusal
 from galaxydit.eval.jobs.gates import Gates
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.methods.registry import is_installed, load_method
@@ -17,7 +17,7 @@ from galaxydit.pipelines.runs.unit import Unit, hash_of
 from galaxydit.pipelines.settings import MOST, DtypeName, Offload
 
 SETTINGS = ("steps", "guidance", "guidance_2", "flow_shift", "negative_prompt", "height", "width", "frames", "fps")
-ADDITIONS = ("base", "lora", "compile", "attention")
+ADDITIONS = ("base", "lora", "lora_2", "compile", "attention")
 RENAMED = {"guidance": "guidance_scale", "guidance_2": "guidance_scale_2", "frames": "num_frames"}
 PLUGIN, FEWER_STEPS = "galaxydit", "fewer-steps"
 MOST_VIDEOS = 1_000_000  # of a job
@@ -65,6 +65,7 @@ class Job:
     offload: Offload = "none"
     base: Text | None = None
     lora: Text | None = None
+    lora_2: Text | None = None
     compile: bool = False
     attention: Text | None = None
     steps: Annotated[int, Interval(ge=1, le=MOST["steps"])] | None = None
@@ -91,10 +92,16 @@ class Job:
     gates: Gates = field(default_factory=Gates)  # of `galaxydit eval check`
 
     def __post_init__(self) -> None:
+        plain_fields(self)
+        object.__setattr__(self, "prompts", listed("prompts", self.prompts))
+        object.__setattr__(self, "calibration", listed("calibration", self.calibration))
+        for name, kind in (("metrics", str), ("seeds", int)):  # None leaves the choice to the job
+            if (values := getattr(self, name)) is not None:
+                object.__setattr__(self, name, listed(name, values, kind))
         videos = len(self.prompts) * len(self.variants) * (len(self.seeds) if self.seeds else self.samples)
         if videos > MOST_VIDEOS:
             raise refusal("videos", videos, f"at most {MOST_VIDEOS}", "take fewer samples, or several jobs")
-        for name in ("model", "revision", "base", "lora"):
+        for name in ("model", "revision", "base", "lora", "lora_2"):
             text = getattr(self, name)
             if text is not None and text != without_secrets(text):
                 expected = "a name or an address without a key, a password or a token, because records keep it"

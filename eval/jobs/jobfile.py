@@ -102,7 +102,7 @@ def job_of(data: dict[str, Any], folder: Path) -> Job:
     read: dict[str, Any] = {"variants": variants, "prompts": _prompts("prompts", data["prompts"], folder)}
     if "calibration" in data:
         read["calibration"] = _prompts("calibration", data["calibration"], folder)
-    for name in ("model", "base", "lora"):
+    for name in ("model", "base", "lora", "lora_2"):
         path = folder / (getattr(job, name) or "")
         if path.is_file() or (path / INDEX).is_file():
             read[name] = str(path.resolve())

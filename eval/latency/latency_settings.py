@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from galaxydit.errors import check_choice, check_count, check_number, refusal
+from galaxydit.errors import check_choice, check_count, check_number, listed, plain_fields, refusal
 from galaxydit.eval.methods.registry import is_installed
 from galaxydit.policies.policy import FEW_STEPS
 
@@ -121,6 +121,9 @@ class LatencySettings:
     ] = None
 
     def __post_init__(self) -> None:
+        plain_fields(self)
+        if self.methods is not None:
+            object.__setattr__(self, "methods", [*listed("methods", self.methods)])
         check_choice("model", self.model, tuple(PRESETS))
         check_count("steps", self.steps, FEW_STEPS + 1)
         check_count("repeats", self.repeats, 1)

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from galaxydit.errors import did_you_mean, refusal
+from galaxydit.errors import did_you_mean, listed, refusal
 
 if TYPE_CHECKING:
     from galaxydit.eval.methods.method import Method
@@ -87,7 +87,7 @@ def names_of(words: Sequence[str]) -> list[str]:
 
     Raises GalaxyDiTError for an empty list, an unknown name, and a named method whose package is not installed.
     """
-    methods = declared()
+    methods, words = declared(), listed("methods", words)
     wrong = [word for word in words if word not in methods and word not in GROUPS]
     if wrong or not words:
         given = wrong[0] if wrong else ""

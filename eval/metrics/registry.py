@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from galaxydit.errors import did_you_mean, noted, refusal
+from galaxydit.errors import did_you_mean, listed, noted, refusal
 from galaxydit.eval.metrics.metric import Metric, Video
 from galaxydit.pipelines.video import check_frames
 
@@ -24,6 +24,7 @@ METRICS = metrics_in(Path(__file__).parent, __package__)
 
 def select(names: Sequence[str]) -> tuple[Metric, ...]:
     """The metrics of these names. Raises GalaxyDiTError for an unknown one, and for missing packages or weights."""
+    names = listed("metrics", names)
     for name in names:
         if name not in METRICS:
             cure = f"check the spelling{did_you_mean(name, METRICS)}"

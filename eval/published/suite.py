@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from galaxydit.errors import check_choice, refusal
+from galaxydit.errors import check_choice, listed, refusal
 
 SuiteName = Literal["vbench", "vbench2"]
 CHECKPOINTS = "torch/hub/checkpoints"  # below the cache folder: where torch.hub and torchvision look
@@ -64,6 +64,7 @@ class Suite:
 
     def select(self, names: Sequence[str]) -> tuple[Dimension, ...]:
         """The dimensions of these names, each once. Raises GalaxyDiTError without names and for unknown ones."""
+        names = listed("dimensions", names)
         if not names:
             raise refusal("dimensions", names, f"some of {', '.join(self.dimensions)}", "name at least one")
         for name in names:

@@ -9,7 +9,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.errors import GalaxyDiTError, listed, refusal
 from galaxydit.eval.published.suite import Dimension, Suite, Weights
 
 PACKAGE = "vbench"
@@ -91,7 +91,7 @@ def vbench_prompts(count: int | None = None, dimensions: Sequence[str] | None = 
         raise refusal("suite", PACKAGE, f"the installed package with its {FULL_INFO}", cure)
     entries = [entry for entry in json.loads(path.read_text(encoding="utf-8")) if entry.get("prompt_en")]
     known = {dimension for entry in entries for dimension in entry["dimension"]}
-    wanted = known if dimensions is None else set(dimensions)
+    wanted = known if dimensions is None else set(listed("dimensions", dimensions))
     if unknown := sorted(wanted - known):
         raise GalaxyDiTError(f"dimensions has {unknown[0]!r}: expected some of {', '.join(sorted(known))}")
     prompts = tuple(dict.fromkeys(entry["prompt_en"] for entry in entries if wanted & set(entry["dimension"])))

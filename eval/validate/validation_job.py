@@ -4,7 +4,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from galaxydit.errors import refusal
+from galaxydit.errors import listed, refusal
 from galaxydit.eval.jobs.job import Job
 from galaxydit.eval.jobs.jobfile import job_of
 from galaxydit.pipelines.published_models import WAN_TINY, checkpoint_of
@@ -32,6 +32,7 @@ def validation_job(keys: dict[str, Any], prompts: tuple[str, ...], runs: tuple[s
     `keys` are those of a job file, at least "model". Raises GalaxyDiTError for an unknown run, and without "steps" for
     a model that has no recommended steps.
     """
+    prompts, runs = listed("prompts", prompts), listed("runs", runs)
     for name in runs:
         if name not in RUNS:
             raise refusal("runs", name, f"one of {', '.join(RUNS)}", "check the spelling")

@@ -63,6 +63,9 @@ class ModelOptions:
     dtype: Annotated[DtypeName | None, typer.Option(help="By default what the authors recommend.")] = None
     base: Annotated[str | None, typer.Option(help="Of a single file: the model that has all other parts.")] = None
     lora: Annotated[str | None, typer.Option(help="A LoRA to load: a file, a folder or a hub id.")] = None
+    lora_2: Annotated[
+        str | None, typer.Option(help="The LoRA of a second transformer, as of Wan2.2-A14B; by default --lora.")
+    ] = None
     compile: Annotated[bool, typer.Option("--compile", help="torch.compile the blocks: slow first video.")] = False
     attention: Annotated[str | None, typer.Option(help="An attention backend of diffusers, such as sage.")] = None
 

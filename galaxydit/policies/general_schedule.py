@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from galaxydit.errors import check_count, check_number
+from galaxydit.errors import check_count, check_number, plain_fields
 from galaxydit.policies.policy import Observation
 from galaxydit.policies.schedule import Schedule, distinct_steps, moved_to
 
@@ -26,6 +26,7 @@ class GeneralSchedule(Schedule):
     warmup_steps: int = 1  # first steps that are always computed, at most all full steps but one
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         check_number("speedup", self.speedup, 1.0)
         check_count("warmup_steps", self.warmup_steps, minimum=0)
         check_count("fewest_steps", self.fewest_steps, minimum=0)

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from galaxydit.errors import check_number, refusal
+from galaxydit.errors import check_number, plain_fields, refusal
 from galaxydit.policies.error_map import ErrorMap
 from galaxydit.policies.policy import Decision, Observation, Reason
 from galaxydit.policies.schedule import Placement, Schedule
@@ -37,6 +37,7 @@ class Online:
     reuses = True
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         check_number("max_error", self.max_error, 0.0)
         if self.error_map is not None and not isinstance(self.error_map, ErrorMap):
             raise refusal("error_map", self.error_map, "an ErrorMap or None", "leave it out to learn one")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol
 
-from galaxydit.errors import check_count, check_number, refusal
+from galaxydit.errors import check_count, check_number, plain_fields, refusal
 
 FEW_STEPS = 8
 """Generations of this many steps or fewer are computed in full, because neighbouring steps differ too much."""
@@ -50,6 +50,7 @@ class Limits:
     max_consecutive: int | None = 4  # steps reused in a row; None for no limit
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         check_number("warmup", self.warmup, minimum=0.0, maximum=1.0)
         check_count("keep_last", self.keep_last, minimum=0)
         if self.max_consecutive is not None:

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
-from galaxydit.errors import check_count, check_number, refusal
+from galaxydit.errors import check_count, check_number, plain_fields, refusal
 from galaxydit.policies.policy import Decision, Observation, Reason
 from galaxydit.policies.schedule import Schedule
 
@@ -53,6 +53,7 @@ class ProxyThreshold:
     learns_errors = False
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         if not isinstance(self.schedule, Schedule):
             raise refusal("schedule", self.schedule, "a Schedule", "pass for example general_schedule(2.0)")
         check_number("threshold", self.threshold, 0.0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from galaxydit.errors import check_ascending, check_count, check_number, refusal
+from galaxydit.errors import check_ascending, check_count, check_number, plain_fields, refusal
 from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
 from galaxydit.policies.policy import Decision, Observation, Reason
 
@@ -26,9 +26,8 @@ class FixedSteps:
     def __post_init__(self) -> None:
         if not isinstance(self.steps, Sequence | set | frozenset | range):
             raise refusal("steps", self.steps, "indices of steps", "pass for example steps=(0, 10, 49)")
-        for step in self.steps:
-            check_count("steps", step, minimum=0)
-        object.__setattr__(self, "steps", tuple(sorted(set(self.steps))))
+        steps = {check_count("steps", step, minimum=0) for step in self.steps}
+        object.__setattr__(self, "steps", tuple(sorted(steps)))
 
     def decide(self, observation: Observation, state: None = None) -> tuple[Decision, None]:
         if observation.step in self.steps:
@@ -73,6 +72,7 @@ class Schedule:
     learns_errors = False
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         check_number("speedup", self.speedup, 1.0)
         check_count("fewest_steps", self.fewest_steps, minimum=0)
         if not isinstance(self.sigmas, tuple) or not self.sigmas:

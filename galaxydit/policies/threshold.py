@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from galaxydit.errors import check_number
+from galaxydit.errors import check_number, plain_fields
 from galaxydit.policies.policy import Controller, Decision, Limits, Observation, Reason
 
 
@@ -23,6 +23,7 @@ class Threshold:
     learns_errors = False
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         check_number("threshold", self.threshold, minimum=0.0)
 
     @property

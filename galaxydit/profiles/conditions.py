@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from galaxydit.adapters import adapters_of
+from galaxydit.errors import is_number, plain_number
 from galaxydit.policies.policy import FEW_STEPS
 from galaxydit.profiles.schema import Profile
 from galaxydit.runtime.source import Source
@@ -38,10 +39,10 @@ def notes_and_warnings(
             f"fewer steps to be faster, or `galaxydit calibrate --steps {steps}`"
         ]
     for name in ("guidance_scale", "guidance_scale_2"):
-        guidance, known = _guidance_of(source.pipe, name), getattr(conditions, name)
+        guidance, known = plain_number(_guidance_of(source.pipe, name)), getattr(conditions, name)
         if isinstance(guidance, str):
             differing.append(f"guidance comes from {guidance}, and the profile was measured with a plain scale")
-        if isinstance(guidance, int | float) and known is not None and guidance != known:
+        if is_number(guidance) and known is not None and guidance != known:
             differing.append(
                 f"{name}={guidance:g}, and the profile was measured at {known:g}: the speedup is met all the same, the "
                 "quality is unknown"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from galaxydit.errors import check_count, refusal
+from galaxydit.errors import check_count, proposing, refusal
 from galaxydit.policies.general_schedule import unshifted
 from galaxydit.policies.policy import Observation
 from galaxydit.policies.schedule import Schedule
@@ -46,6 +46,7 @@ def planned_steps(pipe: Any, speedup: float, profile: Any = None) -> Callable[[S
     return lambda levels: schedule.place(Observation(0, len(levels), None, False, sigmas=tuple(levels), limits=limits))
 
 
+@proposing
 def noise_levels(
     pipe: Any, speedup: float = 2.0, steps: int = 50, *, profile: Profile | str | Path | None = None
 ) -> NoiseLevels:
@@ -54,7 +55,7 @@ def noise_levels(
     Raises GalaxyDiTError where the scheduler takes no noise levels, or knows them only with the size of a video, and
     the errors of `accelerate`.
     """
-    check_count("steps", steps, minimum=2)
+    steps = check_count("steps", steps, minimum=2)
     choose = planned_steps(pipe, speedup, profile)
     scheduler = deepcopy(without_levels(getattr(pipe, "scheduler", None)))
     name, config = type(scheduler).__name__, getattr(scheduler, "config", {})

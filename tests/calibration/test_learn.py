@@ -80,3 +80,16 @@ def test_a_folder_that_cannot_be_written_keeps_it_in_memory(
     with pytest.warns(ProfileWarning, match="kept in memory alone"):
         found = galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS, folder=tmp_path / "home" / "profiles")
     assert found == calibration.profile
+
+
+@pytest.mark.parametrize("part", ["text_encoder", "tokenizer"])
+def test_a_pipeline_without_its_text_encoder_is_refused_with_the_cure(
+    part: str, tiny_wan_pipeline: WanPipeline, tmp_path: Path
+) -> None:
+    setattr(tiny_wan_pipeline, part, None)
+    with pytest.raises(
+        GalaxyDiTError, match=rf"{part}=None is not allowed: .*; load it with its {part}; with prompt_embeds"
+    ):
+        galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS, folder=tmp_path)
+    with pytest.raises(GalaxyDiTError, match=f"load it with its {part}"):
+        generate(tiny_wan_pipeline, "a ball", SETTINGS, 0)

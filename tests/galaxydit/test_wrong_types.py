@@ -1,12 +1,18 @@
 """Values of the wrong type or out of range: one base class, one grammar, and nothing is attached."""
 
+import json
+from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig, GalaxyDiTError, Online, Schedule, Threshold, general_schedule
+from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.request import Request
 
 GRAMMAR = r"(?s)^[\w ]+=.* is not allowed: expected .+; .+"
 WRONG_NUMBERS = ["2", [2], {}, None, torch.tensor(2.0), 10**400, 10**5000, float("nan"), float("inf"), -1, True]
@@ -84,3 +90,76 @@ def test_the_largest_speedup_that_is_named_is_accepted(tiny_wan: Any) -> None:
 def test_a_scheduler_class_is_no_scheduler(tiny_wan: Any) -> None:
     with pytest.raises(GalaxyDiTError, match="expected an instance of a diffusers scheduler"):
         galaxydit.accelerate(tiny_wan.pipe.transformer, scheduler=type(tiny_wan.pipe.scheduler))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda number, count: Request(speedup=number(2), warmup=number(0)),
+        lambda number, count: Request(max_error=number(0.5)),
+        lambda number, count: GalaxyDiTConfig(
+            Threshold(number(2)),
+            warmup=number(0.5),
+            keep_last=count(2),
+            max_consecutive=count(3),
+            order=count(1),
+            slope=number(0.5),
+            few_steps=count(0),
+        ),
+        lambda number, count: FixedSteps((count(0), count(3))),
+        lambda number, count: Schedule(number(2), (number(1), number(0.5)), fewest_steps=count(0)),
+        lambda number, count: GenerationSettings(
+            steps=count(4), height=count(32), guidance_scale=number(3), fps=number(8)
+        ),
+    ],
+)
+def test_numbers_of_numpy_are_those_of_python(build: Any) -> None:
+    expected = build(float, int)
+    for number, count in ((np.float32, np.int64), (np.float64, np.int8), (np.float16, np.uint16)):
+        assert build(number, count) == expected
+        assert json.dumps(asdict(build(number, count))) == json.dumps(asdict(expected))
+
+
+def test_numbers_of_numpy_accelerate_a_pipeline(tiny_wan: Any) -> None:
+    with galaxydit.accelerate(tiny_wan.pipe, speedup=np.float32(2), keep_reports=np.int64(2)) as acceleration:
+        for _ in range(3):
+            tiny_wan.run(num_inference_steps=12)
+        with acceleration.using(speedup=np.int64(3)) as request:
+            assert request.config.policy.speedup == 3
+        assert len(acceleration.reports) == 2
+        json.dumps(acceleration.report.to_dict())
+
+
+@pytest.mark.parametrize("value", [True, np.bool_(True), np.complex64(2), np.array([2.0]), np.float32("nan")])
+def test_what_is_no_finite_number_is_refused(value: Any, tiny_wan: Any) -> None:
+    with pytest.raises(GalaxyDiTError, match=r"speedup=.* is not allowed: expected a number"):
+        galaxydit.accelerate(tiny_wan.pipe, speedup=value)
+    with pytest.raises(GalaxyDiTError, match=r"keep_reports=.* is not allowed: expected a whole number"):
+        galaxydit.accelerate(tiny_wan.pipe, keep_reports=value)
+
+
+@pytest.mark.parametrize(
+    ("call", "wrong", "right"),
+    [
+        (galaxydit.accelerate, "speed", "speedup"),
+        (galaxydit.accelerate, "min_pnsr", "min_psnr"),
+        (galaxydit.apply_galaxydit, "conf", "config"),
+        (galaxydit.calibrate, "promts", "prompts"),
+        (galaxydit.learn, "setings", "settings"),
+        (galaxydit.noise_levels, "profil", "profile"),
+        (galaxydit.estimate, "speed_up", "speedup"),
+        (load_pipeline, "lora2", "lora_2"),
+    ],
+)
+def test_a_misspelt_argument_gets_a_proposal(call: Any, wrong: str, right: str, tiny_wan: Any) -> None:
+    with pytest.raises(
+        GalaxyDiTError, match=rf"{call.__name__}\(\) takes no argument '{wrong}': .*did you mean '{right}'"
+    ):
+        call(tiny_wan.pipe, **{wrong: 2})
+
+
+def test_a_misspelt_argument_of_a_request_gets_a_proposal(tiny_wan: Any) -> None:
+    with galaxydit.accelerate(tiny_wan.pipe) as acceleration:
+        for change in (acceleration.set, acceleration.using):
+            with pytest.raises(GalaxyDiTError, match="did you mean 'speedup'"):
+                change(speed=2)

@@ -3,9 +3,12 @@
 import sys
 from pathlib import Path
 
-import pdoc
-
 import galaxydit
+
+try:
+    import pdoc
+except ModuleNotFoundError:
+    sys.exit("pdoc, which writes the page, is not installed: pip install -e '.[docs]'")
 
 
 def write_api_page(folder: Path) -> Path:

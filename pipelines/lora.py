@@ -1,0 +1,93 @@
+"""LoRAs of a pipeline, loaded into each of its transformers, with a word on all that a LoRA does not reach."""
+
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from diffusers import DiffusionPipeline
+from safetensors import SafetensorError, safe_open
+
+from galaxydit.errors import DataWarning, refusal
+from galaxydit.pipelines.scaled_weights import COMPANIONS
+from galaxydit.runtime.recognition import transformers_of
+
+FIRST, SECOND = "transformer", "transformer_2"
+CURE = "pass a LoRA in safetensors that was made for this model"
+
+
+def add_loras(pipe: DiffusionPipeline, lora: str | None, lora_2: str | None = None) -> None:
+    """Load LoRAs from a safetensors file, a folder or the hub: `lora` into the transformer, `lora_2` into the second.
+
+    `lora` alone goes into both transformers of a model that has two. A DataWarning names each transformer without LoRA
+    and tensors without effect. Raises GalaxyDiTError if a LoRA does not fit, or without the package peft.
+    """
+    field, given = ("lora_2", lora_2) if lora is None else ("lora", lora)
+    if find_spec("peft") is None:
+        raise refusal(field, given, "an installed peft, which loads it", "pip install 'galaxydit[lora]'")
+    if not hasattr(pipe, "load_lora_weights"):
+        raise refusal(field, given, f"none, because {type(pipe).__name__} loads no LoRA", "leave it out")
+    transformers = transformers_of(pipe)
+    targets = [name for name in (FIRST, SECOND) if name in transformers and name in pipe._lora_loadable_modules]
+    if lora_2 is not None and SECOND not in targets:
+        expected = f"None, because {type(pipe).__name__} has no second transformer that takes a LoRA"
+        raise refusal("lora_2", lora_2, expected, "leave it out")
+    for name in targets:
+        if name == SECOND and lora_2 is not None:
+            _load(pipe, "lora_2", lora_2, name)
+        elif lora is not None:
+            _load(pipe, "lora", lora, name)
+    if lora_2 is None and len(targets) == 2:
+        _warn(f"lora={lora!r} is loaded into {FIRST} and into {SECOND}; pass the LoRA of {SECOND} as lora_2 (--lora-2)")
+    for name, transformer in transformers.items():
+        if not _tuned(transformer):
+            _warn(f"{name} has no LoRA: {field}={given!r} has no layers for it")
+
+
+def _load(pipe: DiffusionPipeline, field: str, lora: str, component: str) -> None:
+    """Load a LoRA into one transformer; into the first also what it has for text encoders."""
+    _refuse_unused(field, lora)
+    into_second = {"load_into_transformer_2": True} if component == SECOND else {}
+    try:
+        pipe.load_lora_weights(lora, use_safetensors=True, **into_second)
+        weights: Any = pipe.lora_state_dict(lora, use_safetensors=True)
+    except Exception as error:  # whatever diffusers and PEFT raise for files that do not fit
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise refusal(field, lora, f"one that {type(pipe).__name__} can load ({reason})", CURE) from error
+    # Files name the layers of both transformers "transformer."; some classes return the alphas beside the weights.
+    parts = {name: getattr(pipe, name, None) for name in pipe._lora_loadable_modules if name != SECOND}
+    parts |= {FIRST: getattr(pipe, component)}
+    tuned = {f"{name}.{path}" for name, part in parts.items() for path in _tuned(part)}
+    if not tuned:
+        raise refusal(field, lora, f"one with layers of {type(pipe).__name__}", CURE)
+    names = weights[0] if isinstance(weights, tuple) else weights
+    layers = {name.partition(".lora_")[0] for name in names if ".lora_" in name}
+    if unused := sorted(layers - tuned):
+        listed = ", ".join(unused[:5]) + (", ..." if len(unused) > 5 else "")
+        _warn(f"{field}={lora!r}: {len(unused)} of its {len(layers)} layers are not of {component}: {listed}")
+
+
+def _tuned(part: Any) -> list[str]:
+    """Paths of a component's layers with a LoRA."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    return [path for path, module in part.named_modules() if isinstance(module, BaseTunerLayer)] if part else []
+
+
+def _refuse_unused(field: str, lora: str) -> None:
+    """Raise GalaxyDiTError for a local LoRA with tensors that diffusers drops: magnitudes of DoRA, and scales."""
+    path = Path(lora)
+    for file in [path] if path.is_file() else sorted(path.glob("*.safetensors")):
+        try:
+            with safe_open(file, "pt") as tensors:
+                names = list(tensors.keys())
+        except (OSError, SafetensorError):
+            return  # `load_lora_weights` says what is wrong
+        for name in names:
+            if "dora_scale" in name or "lora_magnitude" in name or name.rpartition(".")[2] in COMPANIONS:
+                expected = f"a LoRA without {name}, which diffusers does not use"
+                raise refusal(field, lora, expected, "take it without DoRA and quantisation, or merged into the model")
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"galaxydit: {text}", DataWarning, stacklevel=2)
