@@ -8,7 +8,7 @@ from typing import Any
 from diffusers import DiffusionPipeline
 from safetensors import SafetensorError, safe_open
 
-from galaxydit.errors import DataWarning, refusal
+from galaxydit.errors import DataWarning, refusal, short_reason
 from galaxydit.pipelines.scaled_weights import COMPANIONS
 from galaxydit.runtime.recognition import transformers_of
 
@@ -52,7 +52,7 @@ def _load(pipe: DiffusionPipeline, field: str, lora: str, component: str) -> Non
         pipe.load_lora_weights(lora, use_safetensors=True, **into_second)
         weights: Any = pipe.lora_state_dict(lora, use_safetensors=True)
     except Exception as error:  # whatever diffusers and PEFT raise for files that do not fit
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        reason = short_reason(error, 300)
         raise refusal(field, lora, f"one that {type(pipe).__name__} can load ({reason})", CURE) from error
     # Files name the layers of both transformers "transformer."; some classes return the alphas beside the weights.
     parts = {name: getattr(pipe, name, None) for name in pipe._lora_loadable_modules if name != SECOND}

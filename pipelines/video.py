@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from io import BytesIO
 from pathlib import Path
@@ -107,7 +107,7 @@ def save_video(
     if not lossless and (height % 2 or width % 2):
         raise refusal("size", f"{height}x{width}", "even sizes", "pass scale=2, or lossless=True")
     if sound is not None:
-        _check_sound(sound)
+        sound = _checked(sound)
     with replacing(path) as partial:
         try:
             _encode(enlarge(to_uint8(frames), scale), partial, fps, lossless, sound)
@@ -118,14 +118,15 @@ def save_video(
             raise refusal("frames.shape", frames.shape, expected, "save a smaller video, or another rate") from error
 
 
-def _check_sound(sound: Sound) -> None:
+def _checked(sound: Sound) -> Sound:
+    """The sound with Python's number as rate. Raises GalaxyDiTError for one that a file cannot hold."""
     samples: Any = sound.samples
     if not isinstance(samples, np.ndarray) or samples.ndim != 2 or len(samples) not in LAYOUTS or 0 in samples.shape:
         shape = getattr(samples, "shape", type(samples).__name__)
         raise refusal("sound.samples.shape", shape, "(1 or 2 channels, samples)", "mix it to mono or stereo")
     if not np.isfinite(samples).all():
         raise refusal("sound.samples", "NaN or infinities", "finite numbers", "generate again in a wider dtype")
-    check_count("sound.rate", sound.rate, 1)
+    return replace(sound, rate=check_count("sound.rate", sound.rate, 1))
 
 
 def _encode(images: NDArray[np.uint8], path: Path, fps: float, lossless: bool, sound: Sound | None) -> None:
