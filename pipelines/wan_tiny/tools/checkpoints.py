@@ -37,12 +37,14 @@ def training_steps(
     rate_share: Callable[[int], float],
     *,
     minutes: float = float("inf"),
+    on_save: Callable[[], None] | None = None,
     **content: Any,
 ) -> Iterator[tuple[int, tqdm]]:
     """Yield each step left of `steps`, from 0, with the progress bar; the caller trains the model.
 
     Starts from the checkpoint at `path`, sets each rate to its peak times `rate_share(step)`, clears gradients, and
-    saves a checkpoint with `content` every `CHECKPOINT_SECONDS`, after the last step, and when `minutes` are over.
+    saves a checkpoint with `content` every `CHECKPOINT_SECONDS`, after the last step, and when `minutes` are over;
+    `on_save` is called after each.
     """
     begin = saved = time.monotonic()
     first = 0
@@ -65,5 +67,7 @@ def training_steps(
                 states = {"model": model.state_dict(), "optimizers": optimizer_states(optimizers)}
                 save_checkpoint(path, {"step": step + 1, **states, **content})
                 saved = now
+                if on_save is not None:
+                    on_save()
             if is_last:
                 return

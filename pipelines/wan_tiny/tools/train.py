@@ -6,7 +6,6 @@ optimizers begin anew. Stages use a GPU where PyTorch finds one, and bfloat16 wh
 """
 
 import math
-import os
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 import typer
 from diffusers import AutoencoderKLWan, WanPipeline
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import UMT5EncoderModel
 
@@ -156,16 +155,6 @@ def export(work: Work = WORK, out: Path = build.SHIPPED) -> None:
     )
     pipeline.save_pretrained(out, safe_serialization=True)
     typer.echo(f"wrote {out} after {checkpoint['step']} steps")
-
-
-@app.command("weights")
-def write_weights(work: Work = WORK) -> None:
-    """Write the transformer's averaged weights in bfloat16 to `weights.safetensors`, whole or not at all."""
-    average = trained_checkpoint(work)["average"]
-    prefix = "transformer."
-    weights = {name.removeprefix(prefix): value.bfloat16() for name, value in average.items() if prefix in name}
-    save_file(weights, work / "weights.tmp")
-    os.replace(work / "weights.tmp", work / "weights.safetensors")
 
 
 @app.command()

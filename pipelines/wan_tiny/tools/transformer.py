@@ -5,12 +5,15 @@ The rate of the first stage does not depend on its number of steps, so it can be
 
 import json
 import math
+import os
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from galaxydit.pipelines.wan_tiny.tools import build
@@ -31,7 +34,7 @@ EMA_DECAY = 0.998
 WARMUP_STEPS = 50
 COOLED_SHARE = 0.02  # of the rate that the cool-down ends at
 LOG_STEPS = 10
-RELOAD_STEPS = 100  # between looks for new latents, which the stage `latents` may write at the same time
+RELOAD_STEPS = 10  # between looks for new latents, which the stage `latents` may write at the same time
 BRANCH_CLIPS = 4  # for the logged difference of the branches
 
 
@@ -138,7 +141,16 @@ def train(work: Path, settings: TransformerSettings, minutes: float = math.inf) 
     )
     optimizers = optimizers_for(model, settings.peak, settings.peak / 10)
     content = {"average": average, "mean": mean, "std": std}
-    steps = training_steps(path, model, optimizers, settings.steps, settings.rate_share, minutes=minutes, **content)
+    steps = training_steps(
+        path,
+        model,
+        optimizers,
+        settings.steps,
+        settings.rate_share,
+        minutes=minutes,
+        on_save=partial(write_weights, average, path),
+        **content,
+    )
     for step, bar in steps:
         if step % RELOAD_STEPS == 0:
             latents, tokens = load_latents(work)
@@ -170,6 +182,15 @@ def train(work: Path, settings: TransformerSettings, minutes: float = math.inf) 
                 branch_difference=branch_difference(model, batch, text, empty.to(device)),
             )
             bar.set_postfix(loss=f"{loss.item():.4f}")
+
+
+def write_weights(average: dict[str, Tensor], path: Path) -> None:
+    """Write the transformer's averaged weights in bfloat16 beside the checkpoint at `path`, whole or not at all."""
+    prefix = "transformer."
+    weights = {name.removeprefix(prefix): value for name, value in average.items() if name.startswith(prefix)}
+    temporary = path.with_suffix(".weights.tmp")
+    save_file({name: value.bfloat16().cpu() for name, value in weights.items()}, temporary)
+    os.replace(temporary, path.with_suffix(".safetensors"))
 
 
 def _checkpoint_path(work: Path, settings: TransformerSettings) -> Path:
