@@ -70,10 +70,13 @@ class Denoiser(nn.Module):
         `tokens` `(batch, tokens)` are 0 where padded; cross-attention sees `padding` `(batch, 1)` tokens instead
         (text_padding.py).
         """
+        return self.transformer(latents, timestep, self.encode(tokens, padding), return_dict=False)[0]
+
+    def encode(self, tokens: Tensor, padding: Tensor) -> Tensor:
+        """Text embeddings of `tokens`, `(batch, tokens + 1, dim)`, for the next call of the transformer."""
         mask = tokens.ne(0)
         text = self.text_encoder(tokens, mask.long()).last_hidden_state * mask[..., None]
-        text = pad_counted(self.transformer, text, mask, padding)
-        return self.transformer(latents, timestep, text, return_dict=False)[0]
+        return pad_counted(self.transformer, text, mask, padding)
 
 
 @dataclass
@@ -127,6 +130,7 @@ def train(work: Path, settings: TransformerSettings, minutes: float = math.inf) 
         average = {name: value.to(device) for name, value in checkpoint["average"].items()}
     shape = (1, -1, 1, 1, 1)
     attention = PaddingAttention(model.transformer)
+    first_block = FirstBlock(model)
     for index, block in enumerate(model.transformer.blocks):
         if index not in DONORS:  # their attention has hooks
             block.compile()
@@ -156,7 +160,6 @@ def train(work: Path, settings: TransformerSettings, minutes: float = math.inf) 
             latents, tokens = load_latents(work)
         batch = draw_batch(latents, mean.view(shape), std.view(shape), settings.batch, step)
         text = torch.where(batch.is_dropped[:, None], empty, tokens[batch.rows]).to(device)
-        attention.mask = text.ne(0)
         has_caption = ~batch.is_dropped.to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
             velocity = model(batch.noisy.to(device), (batch.sigma * 1000).to(device), text, batch.padding.to(device))
@@ -173,13 +176,14 @@ def train(work: Path, settings: TransformerSettings, minutes: float = math.inf) 
         log.add(loss.item())
         if (step + 1) % LOG_STEPS == 0:
             words = attention.word_shares(has_caption)
+            shown = has_caption.nonzero().flatten()[:BRANCH_CLIPS]
             log.write(
                 step=step + 1,
                 clips=len(latents),
                 loss=log.mean_loss(),
                 penalty=round(penalty.item(), 4),
                 word_shares={block: round(share, 3) for block, share in words.items()},
-                branch_difference=branch_difference(model, batch, text, empty.to(device)),
+                branch_difference=first_block.branch_difference(text, empty.to(device), shown),
             )
             bar.set_postfix(loss=f"{loss.item():.4f}")
 
@@ -213,21 +217,33 @@ def _statistics(latents: Tensor) -> tuple[Tensor, Tensor]:
     return latents.float().mean(dim=dims), latents.float().std(dim=dims)
 
 
-@torch.no_grad()
-def branch_difference(model: Denoiser, batch: Batch, text: Tensor, empty: Tensor) -> float:
-    """Relative L1 difference of block 0's output between captions and the empty text, padded as by WanPipeline."""
-    outputs = []
-    first = model.transformer.blocks[0]
-    handle = first.register_forward_hook(lambda module, args, output: outputs.append(output.float()))
-    device = text.device
-    shown = (~batch.is_dropped).nonzero().flatten()[:BRANCH_CLIPS]
-    captions = text[shown.to(device)]
-    for tokens in (captions, empty.expand_as(captions)):
-        padding = build.MAX_TEXT_TOKENS - tokens.ne(0).sum(1, keepdim=True)
-        model(batch.noisy[shown].to(device), (batch.sigma[shown] * 1000).to(device), tokens, padding)
-    handle.remove()
-    conditional, unconditional = outputs
-    return ((conditional - unconditional).abs().mean() / unconditional.abs().mean()).item()
+class FirstBlock:
+    """Calls of the transformer's first block again, with other texts."""
+
+    def __init__(self, model: Denoiser) -> None:
+        self._model = model
+        self._block = model.transformer.blocks[0]
+        self._inputs: tuple[Tensor, ...] = ()
+        self._block.register_forward_pre_hook(self._keep)
+
+    def _keep(self, block: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self._inputs = inputs
+
+    @torch.no_grad()
+    def branch_difference(self, tokens: Tensor, empty: Tensor, rows: Tensor) -> float:
+        """Relative L1 difference of the block's output between `tokens` and the empty text, padded as by WanPipeline.
+
+        The other inputs are those of the last call, of which `rows` are taken.
+        """
+        hidden, _, embedded_time, rotary = self._inputs
+        outputs = []
+        for text in (tokens[rows], empty.expand_as(tokens[rows])):
+            padding = build.MAX_TEXT_TOKENS - text.ne(0).sum(1, keepdim=True)
+            embedded_text = self._model.transformer.condition_embedder.text_embedder(self._model.encode(text, padding))
+            block = self._block.forward  # without hooks
+            outputs.append(block(hidden[rows], embedded_text, embedded_time[rows], rotary).float())
+        conditional, unconditional = outputs
+        return float((conditional - unconditional).abs().mean() / unconditional.abs().mean())
 
 
 class TrainingLog:

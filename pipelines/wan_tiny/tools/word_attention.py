@@ -49,7 +49,6 @@ class PaddingAttention:
     """
 
     def __init__(self, transformer: WanTransformer3DModel) -> None:
-        self.mask: Tensor  # `(batch, tokens)`, true where a text has tokens; set before a call
         self.log_odds: dict[int, Tensor] = {}  # `(batch, heads, queries)` by block
         for index in DONORS:
             if index < len(transformer.blocks):
@@ -62,8 +61,9 @@ class PaddingAttention:
             query = attention.norm_q(attention.to_q(hidden)).unflatten(2, (attention.heads, -1))
             key = attention.norm_k(attention.to_k(text)).unflatten(2, (attention.heads, -1))
             logits = torch.einsum("bqhd,bkhd->bhqk", query, key).float() / math.sqrt(query.shape[-1])
-            words = logits[..., :-1].masked_fill(~self.mask[:, None, None, :], -math.inf).logsumexp(-1)
-            padding = (build.MAX_TEXT_TOKENS - self.mask.sum(1)).log()[:, None, None]
+            is_padding = attention.processor.bias[..., :-1].isinf()  # `(batch, 1, 1, tokens)`
+            words = logits[..., :-1].masked_fill(is_padding, -math.inf).logsumexp(-1)
+            padding = (build.MAX_TEXT_TOKENS - (~is_padding).sum(-1)).log()
             self.log_odds[index] = logits[..., -1] + padding - words
 
         return measure
