@@ -23,13 +23,12 @@ OBJECT_SPEED = (0.75, 1.25)  # a slower object does not travel `MIN_TRAVEL` of d
 TEXTURE_SCALE = (0.9, 2.0)  # radii of leaves / those of drawing.py
 LARGEST_RUSTLING = 0.25  # share of rustling leaves / that of drawing.py
 OBJECT_SIZE = 1.3  # radii of objects / those of drawing.py
-CENTRING = 0.85  # distances of objects from the middle of the frame / those of drawing.py
 SMALLEST_SIZE = 4  # cells; a ball of 3 would be a square
 CELLS = drawing.WIDTH // drawing.CELL  # of a frame's side
 
 MIN_VISIBLE = 0.6  # share of an object's cells in a pose that shows it clearly
 MIN_CLEAR_POSES = 4  # of `drawing.POSES`, for a moving object; one less for a still one, which another one passes
-DRAWS = 100
+DRAWS = 200
 
 Array = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -43,7 +42,6 @@ class Variation:
     object_contrast: float
     brightness: float
     background_speed: float
-    object_speed: float
     texture_scale: float
     rustling: float
 
@@ -57,7 +55,6 @@ def draw_variation(rng: np.random.Generator) -> Variation:
         object_contrast=rng.uniform(*OBJECT_CONTRAST),
         brightness=rng.uniform(-LARGEST_SHIFT, LARGEST_SHIFT),
         background_speed=0.0 if is_still else speed,
-        object_speed=_log_uniform(rng, OBJECT_SPEED),
         texture_scale=_log_uniform(rng, TEXTURE_SCALE),
         rustling=rng.uniform(0.0, LARGEST_RUSTLING),
     )
@@ -80,16 +77,17 @@ def render(scene: Scene, variation: Variation, rng: np.random.Generator) -> Arra
         rustling=0.0 if variation.background_speed == 0 else variation.rustling,
     )
     cells = 0.5 + variation.brightness + variation.background_contrast * (cells - 0.5)
-    masks = _draw_objects(scene, variation.object_speed, rng)
+    masks = _draw_objects(scene, rng)
     for clause, mask in reversed(list(zip(scene.objects, masks, strict=True))):
         cells[mask] = 0.5 + variation.object_contrast * (np.array(COLOURS[clause.colour]) - 0.5)
     frames = np.clip(cells, 0.0, 1.0)[drawing.POSE_OF_FRAME]
     return frames.repeat(drawing.CELL, axis=1).repeat(drawing.CELL, axis=2)
 
 
-def _draw_objects(scene: Scene, speed: float, rng: np.random.Generator) -> list[Mask]:
+def _draw_objects(scene: Scene, rng: np.random.Generator) -> list[Mask]:
     """Cells of each object, `(poses, height, width)`, drawn anew until all objects are clear, up to `DRAWS` times."""
     for _ in range(DRAWS):
+        speed = _log_uniform(rng, OBJECT_SPEED)
         paths = [_object_path(clause.motion, speed, rng) for clause in scene.objects]
         if len(paths) == 2 and not scene.objects[1].motion:
             paths[1] = drawing.still_behind(paths[0], rng)
@@ -115,7 +113,6 @@ def _object_path(motion: str, speed: float, rng: np.random.Generator) -> Array:
     if motion in DIRECTIONS:
         middle = path[:, :2].mean(axis=0)
         path[:, :2] = middle + speed * (path[:, :2] - middle)
-    path[:, :2] = 0.5 + CENTRING * (path[:, :2] - 0.5)
     return path
 
 
