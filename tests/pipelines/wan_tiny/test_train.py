@@ -7,7 +7,8 @@ import pytest
 import torch
 from diffusers import AutoencoderKLWan, WanPipeline
 
-from galaxydit.pipelines.wan_tiny.tools import build, drawing, train
+from galaxydit.pipelines.wan_tiny.tools import build, checkpoints, drawing, latents, train, transformer
+from galaxydit.pipelines.wan_tiny.tools.checkpoints import load_checkpoint, save_checkpoint
 
 STEPS = 4
 
@@ -23,13 +24,13 @@ def tiny_parts(monkeypatch, tiny_transformer):
     monkeypatch.setattr(build, "build_vae", lambda: AutoencoderKLWan.from_config(vae_config))
     monkeypatch.setattr(build, "build_transformer", lambda: tiny_transformer(2).train())
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self: None)
-    monkeypatch.setattr(train, "CHECKPOINT_STEPS", 1)
-    monkeypatch.setattr(train, "SHARD_CLIPS", 4)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(latents, "SHARD_CLIPS", 4)
 
 
 def kill_at(monkeypatch, step):
     """From now on, training dies right before this step."""
-    original = train.training_steps
+    original = checkpoints.training_steps
 
     def dying_steps(*arguments, **content):
         for current, bar in original(*arguments, **content):
@@ -37,7 +38,8 @@ def kill_at(monkeypatch, step):
                 raise KilledError
             yield current, bar
 
-    monkeypatch.setattr(train, "training_steps", dying_steps)
+    for module in (train, transformer):
+        monkeypatch.setattr(module, "training_steps", dying_steps)
 
 
 def make_latents(work):
@@ -70,16 +72,16 @@ def test_a_killed_autoencoder_training_ends_like_an_uninterrupted_one(tmp_path, 
         kill_at(patch, step=2)
         with pytest.raises(KilledError):
             train.train_vae(killed, STEPS, batch=2, peak=0.02)
-    assert train.load_checkpoint(killed / "vae.pt")["step"] == 2
+    assert load_checkpoint(killed / "vae.pt")["step"] == 2
     train.train_vae(killed, STEPS, batch=2, peak=0.02)
-    assert_same(train.load_checkpoint(killed / "vae.pt"), train.load_checkpoint(whole / "vae.pt"))
+    assert_same(load_checkpoint(killed / "vae.pt"), load_checkpoint(whole / "vae.pt"))
 
 
 def test_the_autoencoder_is_changed_by_training(tmp_path, tiny_parts):
     train.train_vae(tmp_path, 1, batch=2, peak=0.02)
-    first = train.load_checkpoint(tmp_path / "vae.pt")["model"]
+    first = load_checkpoint(tmp_path / "vae.pt")["model"]
     train.train_vae(tmp_path, 2, batch=2, peak=0.02)
-    second = train.load_checkpoint(tmp_path / "vae.pt")["model"]
+    second = load_checkpoint(tmp_path / "vae.pt")["model"]
     assert not torch.equal(first["decoder.conv_in.weight"], second["decoder.conv_in.weight"])
 
 
@@ -94,26 +96,26 @@ def test_latents_go_on_after_a_kill_and_belong_to_their_captions(tmp_path, monke
         written.append(path)
         original(content, path)
 
-    original = train.save_file
+    original = latents.save_file
     with monkeypatch.context() as patch:
-        patch.setattr(train, "save_file", save_one)
+        patch.setattr(latents, "save_file", save_one)
         with pytest.raises(KilledError):
             train.encode_clips(tmp_path, clips=8, batch=2)
     shard = tmp_path / "latents" / "000000.safetensors"
     before = shard.stat().st_mtime_ns
     train.encode_clips(tmp_path, clips=8, batch=2)
     assert shard.stat().st_mtime_ns == before
-    latents, tokens = train.load_latents(tmp_path)
-    assert latents.shape == (8, build.LATENT_CHANNELS, 5, 16, 16)
-    assert tokens.shape == (8, train.TEXT_TOKENS)
-    captions = [drawing.draw_clip(index, train.CLIP_SEED)[0] for index in range(8)]
+    clips, tokens = latents.load_latents(tmp_path)
+    assert clips.shape == (8, build.LATENT_CHANNELS, 5, 16, 16)
+    assert tokens.shape == (8, latents.TEXT_TOKENS)
+    captions = [drawing.draw_clip(index, latents.CLIP_SEED)[0] for index in range(8)]
     assert build.build_tokenizer().batch_decode(tokens[:, :-1], skip_special_tokens=True) == [
         caption.replace(",", " ,") for caption in captions
     ]
-    vae = train.load_trained_vae(tmp_path)
+    vae = latents.load_trained_vae(tmp_path)
     with torch.no_grad():
-        expected = vae.encode(train.draw_clips(range(5, 6))[1]).latent_dist.mode()[0]
-    torch.testing.assert_close(latents[5].float(), expected, atol=5e-3, rtol=5e-3)
+        expected = vae.encode(latents.as_video(drawing.draw_clip(5, latents.CLIP_SEED)[1])[None]).latent_dist.mode()[0]
+    torch.testing.assert_close(clips[5].float(), expected, atol=5e-3, rtol=5e-3)
 
 
 def test_a_killed_transformer_training_ends_like_an_uninterrupted_one(tmp_path, monkeypatch, tiny_parts):
@@ -124,9 +126,9 @@ def test_a_killed_transformer_training_ends_like_an_uninterrupted_one(tmp_path, 
         kill_at(patch, step=2)
         with pytest.raises(KilledError):
             train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3)
-    assert train.load_checkpoint(tmp_path / "transformer.pt")["step"] == 2
+    assert load_checkpoint(tmp_path / "transformer.pt")["step"] == 2
     train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3)
-    assert_same(train.load_checkpoint(tmp_path / "transformer.pt"), train.load_checkpoint(tmp_path / "whole.pt"))
+    assert_same(load_checkpoint(tmp_path / "transformer.pt"), load_checkpoint(tmp_path / "whole.pt"))
 
 
 def test_the_export_loads_offline_and_generates(tmp_path, monkeypatch, tiny_parts):
@@ -136,14 +138,14 @@ def test_the_export_loads_offline_and_generates(tmp_path, monkeypatch, tiny_part
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     pipe = WanPipeline.from_pretrained(tmp_path / "weights")
     pipe.set_progress_bar_config(disable=True)
-    average = train.load_checkpoint(tmp_path / "transformer.pt")["average"]
+    average = load_checkpoint(tmp_path / "transformer.pt")["average"]
     name = "blocks.1.ffn.net.2.weight"
     torch.testing.assert_close(
         pipe.transformer.state_dict()[name].bfloat16(), average[f"transformer.{name}"].bfloat16(), atol=0, rtol=0
     )
-    latents = train.load_latents(tmp_path)[0].float()
-    np.testing.assert_allclose(pipe.vae.config.latents_std, latents.std(dim=(0, 2, 3, 4)), rtol=1e-4)
-    np.testing.assert_allclose(pipe.vae.config.latents_mean, latents.mean(dim=(0, 2, 3, 4)), atol=1e-4)
+    clips = latents.load_latents(tmp_path)[0].float()
+    np.testing.assert_allclose(pipe.vae.config.latents_std, clips.std(dim=(0, 2, 3, 4)), rtol=1e-4)
+    np.testing.assert_allclose(pipe.vae.config.latents_mean, clips.mean(dim=(0, 2, 3, 4)), atol=1e-4)
     frames = pipe(
         "a red ball moves left over a plain background",
         height=32,
@@ -159,7 +161,7 @@ def test_the_export_loads_offline_and_generates(tmp_path, monkeypatch, tiny_part
 
 def test_a_kill_while_writing_a_checkpoint_leaves_the_previous_one(tmp_path, monkeypatch):
     path = tmp_path / "model.pt"
-    train.save_checkpoint(path, {"step": 1})
+    save_checkpoint(path, {"step": 1})
 
     def half_save(content, file):
         file.write_bytes(b"half")
@@ -167,8 +169,8 @@ def test_a_kill_while_writing_a_checkpoint_leaves_the_previous_one(tmp_path, mon
 
     monkeypatch.setattr(torch, "save", half_save)
     with pytest.raises(KilledError):
-        train.save_checkpoint(path, {"step": 2})
-    assert train.load_checkpoint(path) == {"step": 1}
+        save_checkpoint(path, {"step": 2})
+    assert load_checkpoint(path) == {"step": 1}
 
 
 def test_a_stage_without_the_one_before_says_which_to_run(tmp_path):
@@ -186,7 +188,7 @@ def test_the_longest_caption_fits_into_the_training_tokens():
         "a red ball moves left in front of a blue ball over a plain background",
     )
     tokenizer = build.build_tokenizer()
-    assert max(len(tokenizer(caption).input_ids) for caption in longest) <= train.TEXT_TOKENS
+    assert max(len(tokenizer(caption).input_ids) for caption in longest) <= latents.TEXT_TOKENS
     assert tokenizer.unk_token_id not in tokenizer(longest[0]).input_ids
 
 
