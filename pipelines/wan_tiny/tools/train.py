@@ -20,6 +20,7 @@ from transformers import UMT5EncoderModel
 
 from galaxydit.pipelines.wan_tiny.tools import build, transformer
 from galaxydit.pipelines.wan_tiny.tools.checkpoints import optimizer_states, save_checkpoint, training_steps
+from galaxydit.pipelines.wan_tiny.tools.denoiser import Denoiser
 from galaxydit.pipelines.wan_tiny.tools.latents import (
     CLIP_SEED,
     World,
@@ -30,7 +31,7 @@ from galaxydit.pipelines.wan_tiny.tools.latents import (
 )
 from galaxydit.pipelines.wan_tiny.tools.machine import fast_dtype, training_device
 from galaxydit.pipelines.wan_tiny.tools.muon import optimizers_for
-from galaxydit.pipelines.wan_tiny.tools.transformer import Denoiser, TransformerSettings, trained_checkpoint
+from galaxydit.pipelines.wan_tiny.tools.transformer import TransformerSettings, trained_checkpoint
 from galaxydit.pipelines.wan_tiny.tools.word_attention import transplant
 
 Work = Annotated[Path, typer.Option(help="Folder of checkpoints and latents.")]

@@ -22,17 +22,15 @@ from galaxydit.pipelines.wan_tiny.tools.checkpoints import (
     save_checkpoint,
     training_steps,
 )
+from galaxydit.pipelines.wan_tiny.tools.denoiser import Denoiser, draw_batch
 from galaxydit.pipelines.wan_tiny.tools.latents import TEXT_TOKENS, load_latents
 from galaxydit.pipelines.wan_tiny.tools.machine import fast_dtype, training_device
 from galaxydit.pipelines.wan_tiny.tools.muon import optimizers_for
-from galaxydit.pipelines.wan_tiny.tools.text_padding import pad_counted, prepare_for_training
-from galaxydit.pipelines.wan_tiny.tools.word_attention import DONORS, PaddingAttention
+from galaxydit.pipelines.wan_tiny.tools.word_attention import DONORS, FirstBlock, PaddingAttention
 
-CAPTION_DROPOUT = 0.1
-TRAINING_SHIFT = 2.0  # more noise than uniform: that is where captions and large leaves are decided
 EMA_DECAY = 0.998
 WARMUP_STEPS = 50
-COOLED_SHARE = 0.02  # of the rate that the cool-down ends at
+COOLED_SHARE = 0.02  # of the peak rate, at which the cool-down ends
 LOG_STEPS = 10
 RELOAD_STEPS = 10  # between looks for new latents, which the stage `latents` may write at the same time
 BRANCH_CLIPS = 4  # for the logged difference of the branches
@@ -53,60 +51,6 @@ class TransformerSettings:
         if self.cool_down:
             return max(COOLED_SHARE, 1 - step / self.steps)
         return min(1.0, (step + 1) / WARMUP_STEPS)
-
-
-class Denoiser(nn.Module):
-    """Transformer and text encoder as one module; the transformer alone is trained."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.transformer = build.build_transformer()
-        prepare_for_training(self.transformer)
-        self.text_encoder = build.build_text_encoder()
-
-    def forward(self, latents: Tensor, timestep: Tensor, tokens: Tensor, padding: Tensor) -> Tensor:
-        """noise - latent, for latents `(batch, 16, frames, height, width)` and a timestep `(batch,)` in [0, 1000].
-
-        `tokens` `(batch, tokens)` are 0 where padded; cross-attention sees `padding` `(batch, 1)` tokens instead
-        (text_padding.py).
-        """
-        return self.transformer(latents, timestep, self.encode(tokens, padding), return_dict=False)[0]
-
-    def encode(self, tokens: Tensor, padding: Tensor) -> Tensor:
-        """Text embeddings of `tokens`, `(batch, tokens + 1, dim)`, for the next call of the transformer."""
-        mask = tokens.ne(0)
-        text = self.text_encoder(tokens, mask.long()).last_hidden_state * mask[..., None]
-        return pad_counted(self.transformer, text, mask, padding)
-
-
-@dataclass
-class Batch:
-    """One step's clips `(batch, ...)` with their noise; all of it is fixed by the step and the clips."""
-
-    clean: Tensor
-    noise: Tensor
-    sigma: Tensor
-    rows: Tensor  # of the clips among all
-    is_dropped: Tensor  # whether the caption is left out
-    padding: Tensor  # number of padding tokens, `(batch, 1)`
-
-    @property
-    def noisy(self) -> Tensor:
-        level = self.sigma.view(-1, 1, 1, 1, 1)
-        return (1 - level) * self.clean + level * self.noise
-
-
-def draw_batch(latents: Tensor, mean: Tensor, std: Tensor, batch: int, step: int) -> Batch:
-    generator = torch.Generator().manual_seed(step)
-    rows = torch.randint(len(latents), (batch,), generator=generator)
-    clean = (latents[rows].float() - mean) / std
-    is_dropped = torch.rand(batch, generator=generator) < CAPTION_DROPOUT
-    uniform = (torch.arange(batch) + torch.rand(batch, generator=generator)) / batch
-    sigma = TRAINING_SHIFT * uniform / (1 + (TRAINING_SHIFT - 1) * uniform)
-    noise = torch.randn(clean.shape, generator=generator)
-    # From 1 to as many as WanPipeline adds. If it were always 500, they would drown the text from the start.
-    padding = build.MAX_TEXT_TOKENS ** torch.rand(batch, 1, generator=generator)
-    return Batch(clean, noise, sigma, rows, is_dropped, padding)
 
 
 def train(work: Path, settings: TransformerSettings, minutes: float = math.inf) -> None:
@@ -144,7 +88,9 @@ def train(work: Path, settings: TransformerSettings, minutes: float = math.inf) 
         **asdict(settings),
     )
     optimizers = optimizers_for(model, settings.peak, settings.peak / 10)
-    content = {"average": average, "mean": mean, "std": std}
+    # The cool-down does not see the noise of the first steps again.
+    earlier_steps = checkpoint.get("earlier_steps", 0) if checkpoint else 0
+    content = {"average": average, "mean": mean, "std": std, "earlier_steps": earlier_steps}
     steps = training_steps(
         path,
         model,
@@ -158,7 +104,7 @@ def train(work: Path, settings: TransformerSettings, minutes: float = math.inf) 
     for step, bar in steps:
         if step % RELOAD_STEPS == 0:
             latents, tokens = load_latents(work)
-        batch = draw_batch(latents, mean.view(shape), std.view(shape), settings.batch, step)
+        batch = draw_batch(latents, mean.view(shape), std.view(shape), settings.batch, earlier_steps + step)
         text = torch.where(batch.is_dropped[:, None], empty, tokens[batch.rows]).to(device)
         has_caption = ~batch.is_dropped.to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
@@ -207,7 +153,7 @@ def _checkpoint_path(work: Path, settings: TransformerSettings) -> Path:
         checkpoint = load_checkpoint(trained)
         if checkpoint is None:
             raise FileNotFoundError(f"{trained} does not exist: run the stage 'transformer' first")
-        save_checkpoint(path, checkpoint | {"step": 0, "trained_steps": checkpoint["step"]})
+        save_checkpoint(path, checkpoint | {"step": 0, "earlier_steps": checkpoint["step"]})
     return path
 
 
@@ -215,35 +161,6 @@ def _statistics(latents: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of each channel, `(16,)`."""
     dims = (0, 2, 3, 4)
     return latents.float().mean(dim=dims), latents.float().std(dim=dims)
-
-
-class FirstBlock:
-    """Calls of the transformer's first block again, with other texts."""
-
-    def __init__(self, model: Denoiser) -> None:
-        self._model = model
-        self._block = model.transformer.blocks[0]
-        self._inputs: tuple[Tensor, ...] = ()
-        self._block.register_forward_pre_hook(self._keep)
-
-    def _keep(self, block: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        self._inputs = inputs
-
-    @torch.no_grad()
-    def branch_difference(self, tokens: Tensor, empty: Tensor, rows: Tensor) -> float:
-        """Relative L1 difference of the block's output between `tokens` and the empty text, padded as by WanPipeline.
-
-        The other inputs are those of the last call, of which `rows` are taken.
-        """
-        hidden, _, embedded_time, rotary = self._inputs
-        outputs = []
-        for text in (tokens[rows], empty.expand_as(tokens[rows])):
-            padding = build.MAX_TEXT_TOKENS - text.ne(0).sum(1, keepdim=True)
-            embedded_text = self._model.transformer.condition_embedder.text_embedder(self._model.encode(text, padding))
-            block = self._block.forward  # without hooks
-            outputs.append(block(hidden[rows], embedded_text, embedded_time[rows], rotary).float())
-        conditional, unconditional = outputs
-        return float((conditional - unconditional).abs().mean() / unconditional.abs().mean())
 
 
 class TrainingLog:

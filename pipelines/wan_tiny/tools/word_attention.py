@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from galaxydit.pipelines.wan_tiny.tools import build
+from galaxydit.pipelines.wan_tiny.tools.denoiser import Denoiser
 
 DONORS = {0: 2, 1: 2, 7: 5}  # block that reads padding alone: block whose cross-attention it gets
 TRANSPLANT_GAIN = 0.3
@@ -70,9 +71,46 @@ class PaddingAttention:
 
     def penalty(self, rows: Tensor) -> Tensor:
         """Sum over blocks of the mean excess of the log odds, smoothed by softplus; `rows` `(batch,)` have captions."""
-        excess = [functional.softplus(odds[rows] - TARGET_LOG_ODDS).mean() for odds in self.log_odds.values()]
-        return torch.stack(excess).sum()
+        excess = [functional.softplus(odds - TARGET_LOG_ODDS).mean(dim=(1, 2)) for odds in self.log_odds.values()]
+        return _mean_of(torch.stack(excess).sum(dim=0), rows)
 
     def word_shares(self, rows: Tensor) -> dict[int, float]:
         """Share of attention on words by block, a mean over queries and heads."""
-        return {index: torch.sigmoid(-odds[rows].detach()).mean().item() for index, odds in self.log_odds.items()}
+        shares = {}
+        for index, odds in self.log_odds.items():
+            shares[index] = _mean_of(torch.sigmoid(-odds.detach()).mean(dim=(1, 2)), rows).item()
+        return shares
+
+
+def _mean_of(values: Tensor, rows: Tensor) -> Tensor:
+    """Mean of `values` `(batch,)` over the chosen rows, 0 if there are none."""
+    return (values * rows).sum() / rows.sum().clamp(min=1)
+
+
+class FirstBlock:
+    """Calls of the transformer's first block again, with other texts."""
+
+    def __init__(self, model: Denoiser) -> None:
+        self._model = model
+        self._block = model.transformer.blocks[0]
+        self._inputs: tuple[Tensor, ...] = ()
+        self._block.register_forward_pre_hook(self._keep)
+
+    def _keep(self, block: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self._inputs = inputs
+
+    @torch.no_grad()
+    def branch_difference(self, tokens: Tensor, empty: Tensor, rows: Tensor) -> float:
+        """Relative L1 difference of the block's output between `tokens` and the empty text, padded as by WanPipeline.
+
+        The other inputs are those of the last call, of which `rows` are taken.
+        """
+        hidden, _, embedded_time, rotary = self._inputs
+        outputs = []
+        for text in (tokens[rows], empty.expand_as(tokens[rows])):
+            padding = build.MAX_TEXT_TOKENS - text.ne(0).sum(1, keepdim=True)
+            embedded_text = self._model.transformer.condition_embedder.text_embedder(self._model.encode(text, padding))
+            block = self._block.forward  # without hooks
+            outputs.append(block(hidden[rows], embedded_text, embedded_time[rows], rotary).float())
+        conditional, unconditional = outputs
+        return float((conditional - unconditional).abs().mean() / unconditional.abs().mean())

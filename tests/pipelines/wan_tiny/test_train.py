@@ -1,11 +1,13 @@
 """Every stage of the training at a tiny size: killed and resumed, it must end where an uninterrupted run ends."""
 
+import json
 import os
 
 import numpy as np
 import pytest
 import torch
 from diffusers import AutoencoderKLWan, WanPipeline
+from safetensors.torch import load_file
 
 from galaxydit.pipelines.wan_tiny.tools import build, checkpoints, drawing, latents, train, transformer
 from galaxydit.pipelines.wan_tiny.tools.checkpoints import load_checkpoint, save_checkpoint
@@ -129,6 +131,67 @@ def test_a_killed_transformer_training_ends_like_an_uninterrupted_one(tmp_path, 
     assert load_checkpoint(tmp_path / "transformer.pt")["step"] == 2
     train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3)
     assert_same(load_checkpoint(tmp_path / "transformer.pt"), load_checkpoint(tmp_path / "whole.pt"))
+
+
+def test_a_killed_cool_down_ends_like_an_uninterrupted_one_and_goes_on_from_the_training(
+    tmp_path, monkeypatch, tiny_parts
+):
+    make_latents(tmp_path)
+    train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3)
+    before = load_checkpoint(tmp_path / "transformer.pt")
+    train.cool_down(tmp_path, STEPS, batch=3, peak=1e-3)
+    os.rename(tmp_path / "cooldown.pt", tmp_path / "whole.pt")
+    with monkeypatch.context() as patch:
+        kill_at(patch, step=2)
+        with pytest.raises(KilledError):
+            train.cool_down(tmp_path, STEPS, batch=3, peak=1e-3)
+    train.cool_down(tmp_path, STEPS, batch=3, peak=1e-3)
+    cooled = load_checkpoint(tmp_path / "cooldown.pt")
+    assert_same(cooled, load_checkpoint(tmp_path / "whole.pt"))
+    assert_same(load_checkpoint(tmp_path / "transformer.pt"), before)
+    assert cooled["earlier_steps"] == STEPS
+    name = "transformer.blocks.0.attn1.to_q.weight"
+    assert 0 < (cooled["model"][name] - before["model"][name]).abs().max() < 0.01
+
+
+def test_training_stops_at_its_time_limit_and_goes_on_to_the_same_end(tmp_path, tiny_parts):
+    make_latents(tmp_path)
+    train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3)
+    os.rename(tmp_path / "transformer.pt", tmp_path / "whole.pt")
+    for step in range(1, STEPS + 1):
+        train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3, minutes=0.0)
+        assert load_checkpoint(tmp_path / "transformer.pt")["step"] == step
+    assert_same(load_checkpoint(tmp_path / "transformer.pt"), load_checkpoint(tmp_path / "whole.pt"))
+
+
+def test_training_keeps_the_weights_in_16_bits_and_a_log(tmp_path, monkeypatch, tiny_parts):
+    monkeypatch.setattr(transformer, "LOG_STEPS", 1)
+    make_latents(tmp_path)
+    train.train_transformer(tmp_path, 2, batch=3, peak=1e-3)
+    weights = load_file(tmp_path / "transformer.safetensors")
+    average = load_checkpoint(tmp_path / "transformer.pt")["average"]
+    build.build_transformer().load_state_dict(weights)
+    for name, value in weights.items():
+        assert_same(value, average[f"transformer.{name}"].bfloat16())
+    start, *lines = [json.loads(line) for line in (tmp_path / "transformer.jsonl").read_text().splitlines()]
+    assert (start["steps"], start["batch"], start["peak"], start["clips"]) == (2, 3, 1e-3, 8)
+    assert [line["step"] for line in lines] == [1, 2]
+    assert all(line["loss"] > 0 and line["branch_difference"] > 0 for line in lines)
+
+
+def test_latents_of_two_worlds_do_not_mix(tmp_path, tiny_parts):
+    make_latents(tmp_path)
+    with pytest.raises(ValueError, match="world=varied is not allowed: expected first"):
+        train.encode_clips(tmp_path, clips=16, batch=2, world=latents.World.VARIED)
+
+
+def test_training_normalises_by_the_statistics_of_the_weights_it_goes_on_from(tmp_path, tiny_parts):
+    make_latents(tmp_path)
+    train.train_transformer(tmp_path, steps=1, batch=2, peak=0.02)
+    checkpoint = load_checkpoint(tmp_path / "transformer.pt")
+    save_checkpoint(tmp_path / "transformer.pt", checkpoint | {"mean": checkpoint["mean"] + 1.0})
+    train.train_transformer(tmp_path, steps=2, batch=2, peak=0.02)
+    assert_same(load_checkpoint(tmp_path / "transformer.pt")["mean"], checkpoint["mean"] + 1.0)
 
 
 def test_the_export_loads_offline_and_generates(tmp_path, monkeypatch, tiny_parts):

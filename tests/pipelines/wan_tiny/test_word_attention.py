@@ -7,8 +7,8 @@ import torch
 from diffusers.models.transformers.transformer_wan import WanAttnProcessor
 
 from galaxydit.pipelines.wan_tiny.tools import build, transformer
-from galaxydit.pipelines.wan_tiny.tools.transformer import Denoiser, FirstBlock
-from galaxydit.pipelines.wan_tiny.tools.word_attention import DONORS, PaddingAttention, transplant
+from galaxydit.pipelines.wan_tiny.tools.denoiser import Denoiser
+from galaxydit.pipelines.wan_tiny.tools.word_attention import DONORS, FirstBlock, PaddingAttention, transplant
 
 CAPTIONS = ("a red ball orbits over a plain background", "a blue square moves left over a dotted background")
 
