@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
+from galaxydit.errors import refusal
 from galaxydit.pipelines.wan_tiny.tools import build, drawing, varied_drawing
 from galaxydit.pipelines.wan_tiny.tools.checkpoints import load_checkpoint
 from galaxydit.pipelines.wan_tiny.tools.machine import training_device
@@ -93,11 +94,14 @@ def write_latents(work: Path, clips: int, batch: int, world: World, workers: int
 
 
 def _remember_world(path: Path, world: World) -> None:
-    if path.exists() and path.read_text() != world:
-        raise ValueError(
-            f"world={world} is not allowed: expected {path.read_text()}, because {path.parent} holds clips of that "
-            "world; pass another --work"
-        )
+    """Write the world beside the shards; refuse a folder whose shards are of another world or of an earlier version."""
+    if path.exists():
+        expected = path.read_text()
+    else:
+        has_shards = any(path.parent.glob("*.safetensors"))
+        expected = "a folder without shards of an earlier version" if has_shards else world.value
+    if expected != world.value:
+        raise refusal("world", world.value, expected, f"pass another --work: {path.parent} holds other clips")
     path.write_text(world)
 
 
