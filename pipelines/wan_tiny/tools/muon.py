@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,19 +33,20 @@ class Muon(torch.optim.Optimizer):
                 if parameter.grad is not None:
                     by_shape[parameter.flatten(1).shape].append(parameter)
             for (rows, columns), parameters in by_shape.items():
-                updates = orthogonalise(torch.stack([self._momentum(parameter) for parameter in parameters]))
+                momenta = [self._momentum(parameter, parameter.grad) for parameter in parameters]
+                updates = orthogonalise(torch.stack(momenta))
                 scale = math.sqrt(max(1.0, rows / columns))
                 for parameter, update in zip(parameters, updates, strict=True):
                     parameter.sub_(update.view_as(parameter), alpha=group["lr"] * scale)
 
-    def _momentum(self, parameter: Tensor) -> Tensor:
+    def _momentum(self, parameter: Tensor, gradient: Any) -> Tensor:
         """Nesterov's momentum of the gradient, as a matrix."""
         state = self.state[parameter]
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(parameter)
         buffer = state["momentum_buffer"]
-        buffer.lerp_(parameter.grad, 1 - MOMENTUM)
-        return parameter.grad.lerp(buffer, MOMENTUM).flatten(1)
+        buffer.lerp_(gradient, 1 - MOMENTUM)
+        return torch.lerp(gradient, buffer, MOMENTUM).flatten(1)
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from transformers import UMT5EncoderModel
 from galaxydit.pipelines.wan_tiny.tools import build, transformer
 from galaxydit.pipelines.wan_tiny.tools.checkpoints import optimizer_states, save_checkpoint, training_steps
 from galaxydit.pipelines.wan_tiny.tools.denoiser import Denoiser
+from galaxydit.pipelines.wan_tiny.tools.held_out_loss import held_out_loss
 from galaxydit.pipelines.wan_tiny.tools.latents import (
     CLIP_SEED,
     World,
@@ -31,7 +32,7 @@ from galaxydit.pipelines.wan_tiny.tools.latents import (
 )
 from galaxydit.pipelines.wan_tiny.tools.machine import fast_dtype, training_device
 from galaxydit.pipelines.wan_tiny.tools.muon import optimizers_for
-from galaxydit.pipelines.wan_tiny.tools.transformer import TransformerSettings, trained_checkpoint
+from galaxydit.pipelines.wan_tiny.tools.transformer import TransformerSettings, trained_checkpoint, transformer_weights
 from galaxydit.pipelines.wan_tiny.tools.word_attention import transplant
 
 Work = Annotated[Path, typer.Option(help="Folder of checkpoints and latents.")]
@@ -137,6 +138,21 @@ def cool_down(
 ) -> None:
     """Train on from the stage `transformer`, with a rate that falls to nearly 0."""
     transformer.train(work, TransformerSettings(steps, batch, peak, padding_penalty, cool_down=True), minutes)
+
+
+@app.command("loss")
+def show_loss(
+    work: Work = WORK,
+    folder: Annotated[Path, typer.Option(help="Exported folder to compare with.")] = build.SHIPPED,
+    clips: Annotated[int, typer.Option(help="Clips of each world.")] = 48,
+) -> None:
+    """Compare the loss of the averaged weights on unseen clips with that of an exported folder, for both worlds."""
+    trained = transformer_weights(trained_checkpoint(work)["average"])
+    exported = load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors")
+    for world in World:
+        losses = [held_out_loss(weights, world, clips, folder) for weights in (exported, trained)]
+        change = losses[1] / losses[0] - 1
+        typer.echo(f"{world} world: exported {losses[0]:.4f}, trained {losses[1]:.4f} ({change:+.1%}); {clips} clips")
 
 
 @app.command()

@@ -134,12 +134,16 @@ def train(work: Path, settings: TransformerSettings, minutes: float = math.inf) 
             bar.set_postfix(loss=f"{loss.item():.4f}")
 
 
+def transformer_weights(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The part of a `Denoiser`'s state that is the transformer's."""
+    prefix = "transformer."
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
 def write_weights(average: dict[str, Tensor], path: Path) -> None:
     """Write the transformer's averaged weights in bfloat16 beside the checkpoint at `path`, whole or not at all."""
-    prefix = "transformer."
-    weights = {name.removeprefix(prefix): value for name, value in average.items() if name.startswith(prefix)}
     temporary = path.with_suffix(".weights.tmp")
-    save_file({name: value.bfloat16().cpu() for name, value in weights.items()}, temporary)
+    save_file({name: value.bfloat16().cpu() for name, value in transformer_weights(average).items()}, temporary)
     os.replace(temporary, path.with_suffix(".safetensors"))
 
 

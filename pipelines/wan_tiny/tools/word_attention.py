@@ -30,8 +30,9 @@ def transplant(transformer: WanTransformer3DModel) -> None:
     blocks = transformer.blocks
     zero = transformer.condition_embedder.text_embedder(torch.zeros(1, 1, transformer.config.text_dim))
 
-    def padding_output(block: nn.Module) -> Tensor:
-        return block.attn2.to_out[0](block.attn2.to_v(zero)).flatten()
+    def padding_output(block: Any) -> Tensor:
+        output: Tensor = block.attn2.to_out[0](block.attn2.to_v(zero))
+        return output.flatten()
 
     for blind, donor in DONORS.items():
         block = blocks[blind]
