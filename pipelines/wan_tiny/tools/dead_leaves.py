@@ -6,7 +6,7 @@ cell has one of four tones, so that a small error in an early step can reverse a
 continuum of tones errors would stay in proportion to their cause, unlike those of Wan2.1 (eval/results/README.md).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ MARGIN = 6  # cells of canvas around the frame, for the camera to move in
 TONES = (0.08, 0.36, 0.64, 0.92)
 CAMERA_PAN = 0.12  # largest pan of the far layer over a clip, as a share of the frame's side
 PARALLAX = 1.6  # speed of the near layer by that of the far one
-REDRAWN = 0.5  # share of the cells of a rustling leaf whose tone is drawn anew at each pose
+REDRAWN = 0.5  # share of a rustling leaf's cells that change at each pose, at speed 1
 
 
 @dataclass(frozen=True)
@@ -41,27 +41,49 @@ NEAR_COVERAGE = 0.3  # leaf area of the near layer by the area of its canvas; th
 FAR_COVERAGE = 3.0
 
 
-def draw_background(kind: str, poses: int, height: int, width: int, rng: np.random.Generator) -> Array:
-    """A background of leaves, `(poses, height, width, 3)` in [0, 1]; height and width in cells, `kind` of `STYLES`."""
+def draw_background(
+    kind: str,
+    poses: int,
+    height: int,
+    width: int,
+    rng: np.random.Generator,
+    *,
+    scale: float = 1.0,
+    speed: float = 1.0,
+    rustling: float = 1.0,
+) -> Array:
+    """A background of leaves, `(poses, height, width, 3)` in [0, 1]; height and width in cells, `kind` of `STYLES`.
+
+    `scale` multiplies the radii, `speed` (at most 3) the camera's pan and the rate of rustling, and `rustling` (at most
+    1) the share of rustling leaves.
+    """
     style = STYLES[kind]
+    style = replace(
+        style,
+        smallest=scale * style.smallest,
+        largest=scale * style.largest,
+        rustling=rustling * style.rustling,
+    )
+    redrawn = min(1.0, speed * REDRAWN)
     angle = rng.uniform(0, 2 * np.pi)
-    pan = rng.uniform(0, CAMERA_PAN) * np.array([np.sin(angle) * height, np.cos(angle) * width])
+    pan = speed * rng.uniform(0, CAMERA_PAN) * np.array([np.sin(angle) * height, np.cos(angle) * width])
     video: Array = np.zeros((poses, height, width, 3), np.float32)
-    for coverage, speed in ((FAR_COVERAGE, 1.0), (NEAR_COVERAGE, PARALLAX)):
-        layer = draw_leaves(style, coverage, poses, height + 2 * MARGIN, width + 2 * MARGIN, rng)
+    for coverage, nearness in ((FAR_COVERAGE, 1.0), (NEAR_COVERAGE, PARALLAX)):
+        layer = draw_leaves(style, coverage, poses, height + 2 * MARGIN, width + 2 * MARGIN, redrawn, rng)
         for cells, tone, moment in zip(video, layer, np.linspace(-0.5, 0.5, poses), strict=True):
-            row, column = MARGIN + np.rint(speed * pan * moment).astype(int)
+            row, column = MARGIN + np.rint(nearness * pan * moment).astype(int)
             seen = tone[row : row + height, column : column + width, None]
             np.copyto(cells, seen, where=~np.isnan(seen))
     return video
 
 
 def draw_leaves(
-    style: LeafStyle, coverage: float, poses: int, height: int, width: int, rng: np.random.Generator
+    style: LeafStyle, coverage: float, poses: int, height: int, width: int, redrawn: float, rng: np.random.Generator
 ) -> Array:
     """One layer of leaves, `(poses, height, width)` in cells: one of `TONES`, NaN where no leaf lies.
 
     `coverage` is the area of all leaves / that of the layer; from `FAR_COVERAGE` on the darkest tone replaces NaN.
+    `redrawn` is the share of the cells of a rustling leaf whose tone is drawn anew at each pose.
     """
     low, high = style.smallest**-2, style.largest**-2
     # The mean of pi r^2 under the density r^-3 between the limits.
@@ -86,7 +108,7 @@ def draw_leaves(
     stripes = (np.floor(2 * along / pitch[leaf]) % 2 == 1) & (kind > 1 - style.striped)[leaf]
     flicker = rng.random((poses, height, width)) < 0.5
     for pose in range(1, poses):
-        kept = rng.random((height, width)) >= REDRAWN
+        kept = rng.random((height, width)) >= redrawn
         flicker[pose, kept] = flicker[pose - 1, kept]
     is_second = stripes | (flicker & (kind < style.rustling)[leaf])
     layer = np.where(is_second, np.take(TONES, second)[leaf], np.take(TONES, first)[leaf])

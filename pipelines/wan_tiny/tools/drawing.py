@@ -13,6 +13,7 @@ HEIGHT, WIDTH, FRAMES = 64, 64, 9
 CELL = 4  # pixels of a side: one position of the latent
 FRAMES_PER_POSE = 2
 POSES = 1 + (FRAMES - 1) // FRAMES_PER_POSE
+POSE_OF_FRAME = -(-np.arange(FRAMES) // FRAMES_PER_POSE)
 TRAINING_SHARES = (0.25, 0.4, 0.15, 0.2)  # of `KINDS` of scene; training shows more scenes of several objects
 
 Array = NDArray[np.float32]
@@ -24,18 +25,17 @@ def render(scene: Scene, rng: np.random.Generator) -> Array:
     xs: Array = np.tile(((np.arange(width) + 0.5) / width).astype(np.float32), (height, 1))
     ys: Array = np.tile(((np.arange(height) + 0.5) / height).astype(np.float32)[:, None], (1, width))
     cells = draw_background(scene.background, POSES, height, width, rng)
-    paths = [_path(clause.motion, rng) for clause in scene.objects]
+    paths = [object_path(clause.motion, rng) for clause in scene.objects]
     if len(paths) == 2 and not scene.objects[1].motion:
-        paths[1] = _still_behind(paths[0], rng)
+        paths[1] = still_behind(paths[0], rng)
     for clause, path in reversed(list(zip(scene.objects, paths, strict=True))):
         x, y, radius = path.T[:, :, None, None]
-        inside = _is_inside(clause.shape, (xs - x) / radius, (ys - y) / radius)
+        inside = is_inside(clause.shape, (xs - x) / radius, (ys - y) / radius)
         cells[inside] = np.array(COLOURS[clause.colour]) * rng.uniform(0.92, 1.05)
-    pose = -(-np.arange(FRAMES) // FRAMES_PER_POSE)
-    return np.clip(cells, 0.0, 1.0)[pose].repeat(CELL, axis=1).repeat(CELL, axis=2)
+    return np.clip(cells, 0.0, 1.0)[POSE_OF_FRAME].repeat(CELL, axis=1).repeat(CELL, axis=2)
 
 
-def _path(motion: str, rng: np.random.Generator) -> Array:
+def object_path(motion: str, rng: np.random.Generator) -> Array:
     """Centre x, centre y and radius, `(poses, 3)`, as shares of the frame's side; y points down."""
     t = np.linspace(0.0, 1.0, POSES)
     radius = np.full(POSES, rng.uniform(0.13, 0.2))
@@ -59,7 +59,7 @@ def _path(motion: str, rng: np.random.Generator) -> Array:
     return np.stack([x, y, radius], axis=1).astype(np.float32)
 
 
-def _still_behind(front: Array, rng: np.random.Generator) -> Array:
+def still_behind(front: Array, rng: np.random.Generator) -> Array:
     """Path of a still object somewhere along the path `front`."""
     place = front[int(rng.integers(POSES // 3, POSES - POSES // 3))]
     offset = rng.uniform(-0.05, 0.05, 2)
@@ -67,7 +67,7 @@ def _still_behind(front: Array, rng: np.random.Generator) -> Array:
     return np.repeat(still[None], POSES, axis=0).astype(np.float32)
 
 
-def _is_inside(shape: str, dx: Array, dy: Array) -> NDArray[np.bool_]:
+def is_inside(shape: str, dx: Array, dy: Array) -> NDArray[np.bool_]:
     """Whether cells lie in an object, by their distances from its centre in radii."""
     if shape == "ball":
         return np.asarray(dx**2 + dy**2 <= 1.0)

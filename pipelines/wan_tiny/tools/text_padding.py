@@ -42,7 +42,7 @@ def pad_counted(transformer: WanTransformer3DModel, text: Tensor, mask: Tensor, 
     """Text embeddings `(batch, tokens, dim)` with one token more, which the next call of the transformer takes for
     `padding` `(batch, 1)` of them, above 0. `mask` `(batch, tokens)` is true where a text has tokens.
     """
-    seen = torch.zeros(mask.shape).masked_fill(~mask, float("-inf"))
+    seen = torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, float("-inf"))
     bias = torch.cat([seen, padding.float().log()], dim=1)[:, None, None, :]
     for block in transformer.blocks:
         block.attn2.processor.bias = bias

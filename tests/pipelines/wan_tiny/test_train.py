@@ -1,13 +1,16 @@
 """Every stage of the training at a tiny size: killed and resumed, it must end where an uninterrupted run ends."""
 
+import json
 import os
 
 import numpy as np
 import pytest
 import torch
 from diffusers import AutoencoderKLWan, WanPipeline
+from safetensors.torch import load_file
 
-from galaxydit.pipelines.wan_tiny.tools import build, drawing, train
+from galaxydit.pipelines.wan_tiny.tools import build, checkpoints, drawing, latents, train, transformer
+from galaxydit.pipelines.wan_tiny.tools.checkpoints import load_checkpoint, save_checkpoint
 
 STEPS = 4
 
@@ -23,13 +26,13 @@ def tiny_parts(monkeypatch, tiny_transformer):
     monkeypatch.setattr(build, "build_vae", lambda: AutoencoderKLWan.from_config(vae_config))
     monkeypatch.setattr(build, "build_transformer", lambda: tiny_transformer(2).train())
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self: None)
-    monkeypatch.setattr(train, "CHECKPOINT_STEPS", 1)
-    monkeypatch.setattr(train, "SHARD_CLIPS", 4)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(latents, "SHARD_CLIPS", 4)
 
 
 def kill_at(monkeypatch, step):
     """From now on, training dies right before this step."""
-    original = train.training_steps
+    original = checkpoints.training_steps
 
     def dying_steps(*arguments, **content):
         for current, bar in original(*arguments, **content):
@@ -37,7 +40,8 @@ def kill_at(monkeypatch, step):
                 raise KilledError
             yield current, bar
 
-    monkeypatch.setattr(train, "training_steps", dying_steps)
+    for module in (train, transformer):
+        monkeypatch.setattr(module, "training_steps", dying_steps)
 
 
 def make_latents(work):
@@ -70,16 +74,16 @@ def test_a_killed_autoencoder_training_ends_like_an_uninterrupted_one(tmp_path, 
         kill_at(patch, step=2)
         with pytest.raises(KilledError):
             train.train_vae(killed, STEPS, batch=2, peak=0.02)
-    assert train.load_checkpoint(killed / "vae.pt")["step"] == 2
+    assert load_checkpoint(killed / "vae.pt")["step"] == 2
     train.train_vae(killed, STEPS, batch=2, peak=0.02)
-    assert_same(train.load_checkpoint(killed / "vae.pt"), train.load_checkpoint(whole / "vae.pt"))
+    assert_same(load_checkpoint(killed / "vae.pt"), load_checkpoint(whole / "vae.pt"))
 
 
 def test_the_autoencoder_is_changed_by_training(tmp_path, tiny_parts):
     train.train_vae(tmp_path, 1, batch=2, peak=0.02)
-    first = train.load_checkpoint(tmp_path / "vae.pt")["model"]
+    first = load_checkpoint(tmp_path / "vae.pt")["model"]
     train.train_vae(tmp_path, 2, batch=2, peak=0.02)
-    second = train.load_checkpoint(tmp_path / "vae.pt")["model"]
+    second = load_checkpoint(tmp_path / "vae.pt")["model"]
     assert not torch.equal(first["decoder.conv_in.weight"], second["decoder.conv_in.weight"])
 
 
@@ -94,26 +98,26 @@ def test_latents_go_on_after_a_kill_and_belong_to_their_captions(tmp_path, monke
         written.append(path)
         original(content, path)
 
-    original = train.save_file
+    original = latents.save_file
     with monkeypatch.context() as patch:
-        patch.setattr(train, "save_file", save_one)
+        patch.setattr(latents, "save_file", save_one)
         with pytest.raises(KilledError):
             train.encode_clips(tmp_path, clips=8, batch=2)
     shard = tmp_path / "latents" / "000000.safetensors"
     before = shard.stat().st_mtime_ns
     train.encode_clips(tmp_path, clips=8, batch=2)
     assert shard.stat().st_mtime_ns == before
-    latents, tokens = train.load_latents(tmp_path)
-    assert latents.shape == (8, build.LATENT_CHANNELS, 5, 16, 16)
-    assert tokens.shape == (8, train.TEXT_TOKENS)
-    captions = [drawing.draw_clip(index, train.CLIP_SEED)[0] for index in range(8)]
+    clips, tokens = latents.load_latents(tmp_path)
+    assert clips.shape == (8, build.LATENT_CHANNELS, 5, 16, 16)
+    assert tokens.shape == (8, latents.TEXT_TOKENS)
+    captions = [drawing.draw_clip(index, latents.CLIP_SEED)[0] for index in range(8)]
     assert build.build_tokenizer().batch_decode(tokens[:, :-1], skip_special_tokens=True) == [
         caption.replace(",", " ,") for caption in captions
     ]
-    vae = train.load_trained_vae(tmp_path)
+    vae = latents.load_trained_vae(tmp_path)
     with torch.no_grad():
-        expected = vae.encode(train.draw_clips(range(5, 6))[1]).latent_dist.mode()[0]
-    torch.testing.assert_close(latents[5].float(), expected, atol=5e-3, rtol=5e-3)
+        expected = vae.encode(latents.as_video(drawing.draw_clip(5, latents.CLIP_SEED)[1])[None]).latent_dist.mode()[0]
+    torch.testing.assert_close(clips[5].float(), expected, atol=5e-3, rtol=5e-3)
 
 
 def test_a_killed_transformer_training_ends_like_an_uninterrupted_one(tmp_path, monkeypatch, tiny_parts):
@@ -124,9 +128,73 @@ def test_a_killed_transformer_training_ends_like_an_uninterrupted_one(tmp_path, 
         kill_at(patch, step=2)
         with pytest.raises(KilledError):
             train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3)
-    assert train.load_checkpoint(tmp_path / "transformer.pt")["step"] == 2
+    assert load_checkpoint(tmp_path / "transformer.pt")["step"] == 2
     train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3)
-    assert_same(train.load_checkpoint(tmp_path / "transformer.pt"), train.load_checkpoint(tmp_path / "whole.pt"))
+    assert_same(load_checkpoint(tmp_path / "transformer.pt"), load_checkpoint(tmp_path / "whole.pt"))
+
+
+def test_a_killed_cool_down_ends_like_an_uninterrupted_one_and_goes_on_from_the_training(
+    tmp_path, monkeypatch, tiny_parts
+):
+    make_latents(tmp_path)
+    train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3)
+    before = load_checkpoint(tmp_path / "transformer.pt")
+    train.cool_down(tmp_path, STEPS, batch=3, peak=1e-3)
+    os.rename(tmp_path / "cooldown.pt", tmp_path / "whole.pt")
+    with monkeypatch.context() as patch:
+        kill_at(patch, step=2)
+        with pytest.raises(KilledError):
+            train.cool_down(tmp_path, STEPS, batch=3, peak=1e-3)
+    train.cool_down(tmp_path, STEPS, batch=3, peak=1e-3)
+    cooled = load_checkpoint(tmp_path / "cooldown.pt")
+    assert_same(cooled, load_checkpoint(tmp_path / "whole.pt"))
+    assert_same(load_checkpoint(tmp_path / "transformer.pt"), before)
+    assert cooled["earlier_steps"] == STEPS
+    name = "transformer.blocks.0.attn1.to_q.weight"
+    assert 0 < (cooled["model"][name] - before["model"][name]).abs().max() < 0.01
+
+
+def test_training_stops_at_its_time_limit_and_goes_on_to_the_same_end(tmp_path, tiny_parts):
+    make_latents(tmp_path)
+    train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3)
+    os.rename(tmp_path / "transformer.pt", tmp_path / "whole.pt")
+    for step in range(1, STEPS + 1):
+        train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3, minutes=0.0)
+        assert load_checkpoint(tmp_path / "transformer.pt")["step"] == step
+    assert_same(load_checkpoint(tmp_path / "transformer.pt"), load_checkpoint(tmp_path / "whole.pt"))
+
+
+def test_training_keeps_the_weights_in_16_bits_and_a_log(tmp_path, monkeypatch, tiny_parts):
+    monkeypatch.setattr(transformer, "LOG_STEPS", 1)
+    make_latents(tmp_path)
+    train.train_transformer(tmp_path, 2, batch=3, peak=1e-3)
+    weights = load_file(tmp_path / "transformer.safetensors")
+    average = load_checkpoint(tmp_path / "transformer.pt")["average"]
+    build.build_transformer().load_state_dict(weights)
+    for name, value in weights.items():
+        assert_same(value, average[f"transformer.{name}"].bfloat16())
+    start, *lines = [json.loads(line) for line in (tmp_path / "transformer.jsonl").read_text().splitlines()]
+    assert (start["steps"], start["batch"], start["peak"], start["clips"]) == (2, 3, 1e-3, 8)
+    assert [line["step"] for line in lines] == [1, 2]
+    assert all(line["loss"] > 0 and line["branch_difference"] > 0 for line in lines)
+
+
+def test_latents_of_two_worlds_do_not_mix(tmp_path, tiny_parts):
+    make_latents(tmp_path)
+    with pytest.raises(ValueError, match="expected first"):
+        train.encode_clips(tmp_path, clips=16, batch=2, world=latents.World.VARIED)
+    (tmp_path / "latents" / "world.txt").unlink()
+    with pytest.raises(ValueError, match="earlier version"):
+        train.encode_clips(tmp_path, clips=16, batch=2)
+
+
+def test_training_normalises_by_the_statistics_of_the_weights_it_goes_on_from(tmp_path, tiny_parts):
+    make_latents(tmp_path)
+    train.train_transformer(tmp_path, steps=1, batch=2, peak=0.02)
+    checkpoint = load_checkpoint(tmp_path / "transformer.pt")
+    save_checkpoint(tmp_path / "transformer.pt", checkpoint | {"mean": checkpoint["mean"] + 1.0})
+    train.train_transformer(tmp_path, steps=2, batch=2, peak=0.02)
+    assert_same(load_checkpoint(tmp_path / "transformer.pt")["mean"], checkpoint["mean"] + 1.0)
 
 
 def test_the_export_loads_offline_and_generates(tmp_path, monkeypatch, tiny_parts):
@@ -136,14 +204,14 @@ def test_the_export_loads_offline_and_generates(tmp_path, monkeypatch, tiny_part
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     pipe = WanPipeline.from_pretrained(tmp_path / "weights")
     pipe.set_progress_bar_config(disable=True)
-    average = train.load_checkpoint(tmp_path / "transformer.pt")["average"]
+    average = load_checkpoint(tmp_path / "transformer.pt")["average"]
     name = "blocks.1.ffn.net.2.weight"
     torch.testing.assert_close(
         pipe.transformer.state_dict()[name].bfloat16(), average[f"transformer.{name}"].bfloat16(), atol=0, rtol=0
     )
-    latents = train.load_latents(tmp_path)[0].float()
-    np.testing.assert_allclose(pipe.vae.config.latents_std, latents.std(dim=(0, 2, 3, 4)), rtol=1e-4)
-    np.testing.assert_allclose(pipe.vae.config.latents_mean, latents.mean(dim=(0, 2, 3, 4)), atol=1e-4)
+    clips = latents.load_latents(tmp_path)[0].float()
+    np.testing.assert_allclose(pipe.vae.config.latents_std, clips.std(dim=(0, 2, 3, 4)), rtol=1e-4)
+    np.testing.assert_allclose(pipe.vae.config.latents_mean, clips.mean(dim=(0, 2, 3, 4)), atol=1e-4)
     frames = pipe(
         "a red ball moves left over a plain background",
         height=32,
@@ -159,7 +227,7 @@ def test_the_export_loads_offline_and_generates(tmp_path, monkeypatch, tiny_part
 
 def test_a_kill_while_writing_a_checkpoint_leaves_the_previous_one(tmp_path, monkeypatch):
     path = tmp_path / "model.pt"
-    train.save_checkpoint(path, {"step": 1})
+    save_checkpoint(path, {"step": 1})
 
     def half_save(content, file):
         file.write_bytes(b"half")
@@ -167,8 +235,8 @@ def test_a_kill_while_writing_a_checkpoint_leaves_the_previous_one(tmp_path, mon
 
     monkeypatch.setattr(torch, "save", half_save)
     with pytest.raises(KilledError):
-        train.save_checkpoint(path, {"step": 2})
-    assert train.load_checkpoint(path) == {"step": 1}
+        save_checkpoint(path, {"step": 2})
+    assert load_checkpoint(path) == {"step": 1}
 
 
 def test_a_stage_without_the_one_before_says_which_to_run(tmp_path):
@@ -186,7 +254,7 @@ def test_the_longest_caption_fits_into_the_training_tokens():
         "a red ball moves left in front of a blue ball over a plain background",
     )
     tokenizer = build.build_tokenizer()
-    assert max(len(tokenizer(caption).input_ids) for caption in longest) <= train.TEXT_TOKENS
+    assert max(len(tokenizer(caption).input_ids) for caption in longest) <= latents.TEXT_TOKENS
     assert tokenizer.unk_token_id not in tokenizer(longest[0]).input_ids
 
 
