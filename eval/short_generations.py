@@ -1,0 +1,113 @@
+"""From how many steps on 2x without a profile beats plain steps of equal cost on wan-tiny.
+
+`python -m galaxydit.eval.short_generations --out DIR` generates each caption plain in 8 to 20 steps, and each of these
+in half of the steps: by the general schedule, by plain steps at the noise levels of its full steps, and by plain steps
+at the pipeline's own levels. All are compared with the plain video of all steps, in float32. Run it again when wan-tiny
+or the general schedule changes, and set `GENERAL_FEW_STEPS`. It resumes an interrupted run.
+"""
+
+import argparse
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from galaxydit.calibration.bootstrap import interval
+from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
+from galaxydit.eval.methods.fewer_steps import at_noise_levels
+from galaxydit.files import write_json
+from galaxydit.pipelines.conditions import package_versions
+from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.psnr import psnr
+from galaxydit.pipelines.published_models import recommended_settings
+from galaxydit.pipelines.trial import accelerated, generate_with
+from galaxydit.pipelines.wan_tiny.world import draw_prompts
+from galaxydit.policies.policy import Observation
+from galaxydit.policies.schedule import Schedule
+from galaxydit.profiles.configure import configure
+from galaxydit.request import SCHEDULE, Request
+
+SPEEDUP, SEED = 2.0, 66
+STEPS = (10, 12, 14, 16, 9, 11, 13, 8, 18, 20, 15, 17, 19)  # those near the constant first
+OURS, SCHEDULED, FEWER = "general schedule", "plain at scheduled levels", "fewer steps"
+TEST_PROMPTS = Path(__file__).parent / "results" / "protocol" / "captions.txt"
+
+Rows = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""PSNR in dB by steps, by caption, by method; beside them the compute fraction of the general schedule."""
+
+
+def measure_caption(pipe: Any, prompt: str, steps: int, seed: int) -> dict[str, float]:
+    """The PSNRs of one caption in `steps` steps, against the plain video of so many steps."""
+    settings = replace(recommended_settings(pipe), steps=steps)
+    config = replace(configure(pipe, Request(speedup=SPEEDUP, policy=SCHEDULE), None, SPEEDUP), few_steps=0)
+    schedule, limits = config.policy, config.limits
+    assert isinstance(schedule, Schedule)
+
+    def planned(levels: Sequence[float]) -> tuple[int, ...]:
+        return schedule.place(Observation(0, steps, None, False, sigmas=tuple(levels), limits=limits))
+
+    plain = generate_with(pipe, prompt, settings, seed)
+    ours = generate_with(pipe, prompt, settings, seed, partial(accelerated, config=config))
+    assert ours.report is not None
+    full = ours.report.steps_run - ours.report.reused_steps
+    in_fewer = replace(settings, steps=full)
+    at_levels = partial(at_noise_levels, of=steps, kept=planned)
+    videos = {
+        OURS: ours,
+        SCHEDULED: generate_with(pipe, prompt, in_fewer, seed, at_levels),
+        FEWER: generate_with(pipe, prompt, in_fewer, seed),
+    }
+    psnrs = {name: round(psnr(video.frames, plain.frames), 4) for name, video in videos.items()}
+    return psnrs | {"compute_fraction": round(ours.report.compute_fraction, 4)}
+
+
+def fewest_ahead(rows: Rows) -> int | None:
+    """The fewest steps from which on the general schedule is ahead of plain steps at its levels, with 95 % intervals
+    above 0 at each measured number of steps from there on; None if it is not at the most."""
+    fewest = None
+    for steps in sorted(map(int, rows), reverse=True):
+        low, _ = interval(differences(rows[str(steps)]))
+        if low is None or low <= 0:
+            break
+        fewest = steps
+    return fewest
+
+
+def differences(captions: Mapping[str, Mapping[str, float]], other: str = SCHEDULED) -> list[float]:
+    """PSNR of the general schedule less that of another method, in dB, one for each caption."""
+    return [row[OURS] - row[other] for row in captions.values()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompts", type=int, default=16)
+    parser.add_argument("--steps", type=int, nargs="+", default=STEPS)
+    parser.add_argument("--out", type=Path, required=True, help="folder of results.json, written after each caption")
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    pipe, path = load_pipeline("wan-tiny", dtype=torch.float32), given.out / "results.json"
+    pipe.set_progress_bar_config(disable=True)
+    apart = {*read_prompts(WAN_TINY_PROMPTS), *read_prompts(TEST_PROMPTS)}
+    captions = draw_prompts(given.prompts, SEED, apart_from=apart)
+    rows = json.loads(path.read_text(encoding="utf-8"))["psnr"] if path.exists() else {}
+    for steps in given.steps:
+        done = rows.setdefault(str(steps), {})
+        for seed, prompt in enumerate(captions):
+            if prompt not in done:
+                done[prompt] = measure_caption(pipe, prompt, steps, seed)
+                conditions = {"versions": package_versions(), "speedup": SPEEDUP, "dtype": "float32"}
+                write_json(path, {**conditions, "fewest_ahead": fewest_ahead(rows), "psnr": rows})
+        ahead = [
+            (other, fmean(differences(done, other)), interval(differences(done, other))) for other in (SCHEDULED, FEWER)
+        ]
+        logging.info("%d steps, %d captions, ahead of: %s", steps, len(done), ahead)
+
+
+if __name__ == "__main__":
+    main()
