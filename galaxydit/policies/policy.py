@@ -10,6 +10,9 @@ from galaxydit.errors import check_count, check_number, refusal
 
 FEW_STEPS = 8
 """Generations of this many steps or fewer are computed in full, because neighbouring steps differ too much."""
+GENERAL_FEW_STEPS = 13
+"""The same under the general schedule: from one more step on, 2x is better than plain steps of equal cost at the noise
+levels of its full steps, on wan-tiny (`python -m galaxydit.eval.short_generations`)."""
 
 
 class Reason(Enum):
