@@ -110,9 +110,11 @@ def plain_config(model: Any) -> dict[str, Value]:
 
 
 def plain_values(settings: Mapping[str, Any]) -> dict[str, Value]:
-    """The scalars, strings, None and sequences of integers (as tuples) among `settings`."""
+    """The finite scalars, strings, None and sequences of integers (as tuples) among `settings`, which JSON can hold."""
     plain: dict[str, Value] = {}
     for name, value in settings.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            continue
         if isinstance(value, str | int | float | bool) or value is None:
             plain[name] = value
         elif isinstance(value, list | tuple) and all(type(item) is int for item in value):
