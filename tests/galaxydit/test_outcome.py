@@ -62,23 +62,15 @@ def read_by_half(full: str, blocks_run: float) -> Report:
     return replace(report, calls=tuple(calls))
 
 
+READ = "blocks that reused steps run to read the proxy are"
+
+
 @pytest.mark.parametrize(
     ("report", "why"),
     [
-        (
-            read_by_half("frfr", 1.0),
-            "because blocks that reused steps run to read the proxy are 12.5% of a plain run's",
-        ),
-        (
-            read_by_half("frfrf", 1.0),
-            "because 5 steps / 2 are rounded to 3 full steps and blocks that reused steps run to read the proxy are "
-            "10.0% of a plain run's",
-        ),
-        # Two full steps of five are fewer than half.
-        (
-            read_by_half("frrfr", 1.0),
-            "because blocks that reused steps run to read the proxy are 15.0% of a plain run's",
-        ),
+        (read_by_half("frfr", 1.0), f"because {READ} 12.5% of a plain run's;"),
+        (read_by_half("frfrfrf", 1.0), f"7 steps / 2 are rounded to 4 full steps and {READ} 10.7% of a plain run's;"),
+        (read_by_half("frrfr", 1.0), f"because {READ} 15.0% of a plain run's;"),  # 2 full steps are less than half
         (read_by_half("frrfr", 0.1), "because 5 steps / 2 are rounded to 2 full steps;"),
     ],
 )
