@@ -51,7 +51,7 @@ def accelerate(
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
         speedup: block evaluations without the plugin, divided by those with it, at least 1; by default 2.0. Generations
-            of 8 steps or fewer are computed in full, without a profile those of 13 or fewer; by default, and for
+            of 8 steps or fewer are computed in full, without a profile those of 19 or fewer; by default, and for
             `quality` or `min_psnr`, those of fewer than 0.28 times the profile's steps. `few_steps` replaces all this.
         policy: how full steps are chosen. "schedule" computes planned steps; "proxy" moves these by at most one step
             where the sample's proxy moves faster or slower than the calibration's mean, or than its own so far; "auto"

@@ -10,9 +10,10 @@ from galaxydit.errors import check_count, check_number, refusal
 
 FEW_STEPS = 8
 """Generations of this many steps or fewer are computed in full, because neighbouring steps differ too much."""
-GENERAL_FEW_STEPS = 13
-"""The same under the general schedule: from one more step on, 2x is better than plain steps of equal cost at the noise
-levels of its full steps, on wan-tiny (`python -m galaxydit.eval.short_generations`)."""
+GENERAL_FEW_STEPS = 19
+"""The same under the general schedule, which up to here is no better at 2x than plain steps of equal cost at the noise
+levels of its full steps, on wan-tiny (`python -m galaxydit.eval.short_generations`). Provisional: for 16 steps or more
+it rests on 3 to 5 captions, whose intervals hold 0."""
 
 
 class Reason(Enum):
