@@ -82,9 +82,13 @@ def test_other_policies_keep_the_limit_of_all(tiny_wan: Any) -> None:
     assert report_of(tiny_wan, FEW_STEPS, threshold=9.0).reused_steps == 0
 
 
-def test_the_limit_is_what_the_command_measured() -> None:
+def test_up_to_the_limit_the_command_measured_no_lead() -> None:
     measured = json.loads((RESULTS / "short-generations" / "results.json").read_text(encoding="utf-8"))["psnr"]
-    assert fewest_ahead(measured) == GENERAL_FEW_STEPS + 1
+    short = {steps: captions for steps, captions in measured.items() if int(steps) <= GENERAL_FEW_STEPS}
+    assert len(short) > 3
+    assert fewest_ahead(short) is None
+    ahead = fewest_ahead(measured)
+    assert ahead is None or ahead == GENERAL_FEW_STEPS + 1
 
 
 @pytest.mark.parametrize("policy", ["schedule", "proxy"])
