@@ -170,6 +170,9 @@ class RequestOptions:
     min_psnr: Annotated[
         float | None, typer.Option(help="Instead of --speedup: the largest one that the profile verified at this PSNR.")
     ] = None
+    few_steps: Annotated[
+        int | None, typer.Option(min=0, help="Generations of so many steps or fewer are computed in full.")
+    ] = None
 
     def __post_init__(self) -> None:
         CoreRequest(**vars(self))

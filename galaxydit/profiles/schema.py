@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ SCHEMA_VERSION = 11
 READ_VERSIONS = (9, 10, 11)
 # Until version 10, profiles could be planned from published measurements; version 9 lacks `Evidence.recorded`.
 PLANNED_ONLY = ("kind", "shared_with")
-Setting = str | int | float | bool | None
+Value = str | int | float | bool | None | tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Model:
     """Identity of the transformer that a profile belongs to."""
 
     class_name: str
-    config: Mapping[str, Setting | tuple[int, ...]]
+    config: Mapping[str, Value]
     weights: tuple[float, ...] = ()  # of `fingerprint.project_weights`; empty where any checkpoint will do
     adapters: tuple[str, ...] = ()  # the active ones, sorted
 
@@ -50,6 +50,8 @@ class Conditions:
     sigmas: tuple[Annotated[float, Le(1)], ...]  # of the steps, falling
     guidance_scale_2: float | None = None
     boundary: float | None = None  # noise level below which the second transformer computes
+    # others that count, by `generation_settings.settings_of`; what is not listed had the default of its class
+    settings: Mapping[str, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_ascending("sigmas", tuple(reversed(self.sigmas)), strictly=True)
