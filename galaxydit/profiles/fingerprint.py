@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from galaxydit.adapters import adapters_of
+from galaxydit.errors import plain_number
 from galaxydit.families import FAMILIES
 from galaxydit.profiles.schema import Model, Profile, Value
 from galaxydit.runtime.recognition import class_names
@@ -112,7 +113,8 @@ def plain_config(model: Any) -> dict[str, Value]:
 def plain_values(settings: Mapping[str, Any]) -> dict[str, Value]:
     """The finite scalars, strings, None and sequences of integers (as tuples) among `settings`, which JSON can hold."""
     plain: dict[str, Value] = {}
-    for name, value in settings.items():
+    for name, given in settings.items():
+        value = plain_number(given)
         if isinstance(value, float) and not math.isfinite(value):
             continue
         if isinstance(value, str | int | float | bool) or value is None:

@@ -29,7 +29,7 @@ EVAL_LAYERS = (
     ("markdown",),
     ("metrics", "published", "cost"),
     ("methods",),
-    ("jobs", "latency", "demo_frames", "drawn_noise"),
+    ("jobs", "latency", "demo_frames", "drawn_noise", "short_generations"),
     ("demo",),
     ("compare", "compared"),
     ("vbench", "results_page"),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from diffusers import (
@@ -20,7 +21,7 @@ from profile_parts import PROMPT, SETTINGS
 import galaxydit
 from galaxydit.errors import ProfileWarning
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profiles.fingerprint import model_of
+from galaxydit.profiles.fingerprint import model_of, plain_values
 from galaxydit.profiles.generation_settings import settings_of
 from galaxydit.profiles.schema import Profile
 from galaxydit.runtime.step import sigmas_of
@@ -174,3 +175,10 @@ def test_a_bare_transformer_does_not_tell_its_guidance_so_nothing_is_promised(ti
         tiny_wan_pipeline(num_inference_steps=GenerationSettings(steps=20).steps, output_type="latent", **CALL)
     assert not is_promised(acceleration.report)
     assert "guidance_scale of this generation is not told" in " ".join(acceleration.report.notes)
+
+
+def test_numbers_of_numpy_count_among_the_settings() -> None:
+    assert plain_values({"guidance_rescale": np.float32(0.5), "order": np.int64(2)}) == {
+        "guidance_rescale": 0.5,
+        "order": 2,
+    }
