@@ -1,6 +1,7 @@
 """Atomic file writes, and errors that name their file."""
 
 import json
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -32,6 +33,28 @@ def replacing(path: Path) -> Iterator[Path]:
             partial.replace(path)
     finally:
         with suppress(OSError):  # a read-only disk refuses this, too, in place of the error that names `path`
+            partial.unlink(missing_ok=True)
+
+
+def create_file(path: Path, content: bytes) -> bool:
+    """Write a file whole unless it exists; whether it was written. Of several processes, one alone can."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
+    try:
+        with naming_errors(path, partial):
+            partial.write_bytes(content)
+            try:
+                os.link(partial, path)
+            except FileExistsError:
+                return False
+            except OSError:  # a disk without hard links, such as exFAT: for a moment others see an empty file
+                with path.open("xb") as created:
+                    created.write(content)
+            return True
+    except FileExistsError:
+        return False
+    finally:
+        with suppress(OSError):
             partial.unlink(missing_ok=True)
 
 

@@ -26,10 +26,13 @@ def open_run(root: str | Path, job: Job) -> Store:
     units depend on, or a file of a prompt is missing or has changed.
     """
     store = Store(root)
-    _, before, now = plan_run(store, job)
-    if before not in (None, now):
-        store.write_conditions(KIND, now)
-    return store.create(KIND, now)
+    extend_run(store, job)
+    return store
+
+
+def extend_run(store: Store, job: Job) -> Mapping[str, Any] | None:
+    """`open_run` of a store; returns the conditions before, None if the folder was empty."""
+    return store.revise(KIND, lambda before: _union(store, before, job)[1])
 
 
 def withdraw(store: Store, before: Mapping[str, Any], job: Job) -> None:
@@ -39,8 +42,12 @@ def withdraw(store: Store, before: Mapping[str, Any], job: Job) -> None:
         return {unit.id for unit in (*calibration_units(job), *job.units())}
 
     added = units(job) - units(_job_of(store, before))
-    if store.conditions(KIND) == _conditions(job) and not added & store.unit_ids():
-        store.write_conditions(KIND, before)
+
+    def restored(now: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        is_alone = now == _conditions(job) and not added & store.unit_ids()
+        return before if is_alone or now is None else now
+
+    store.revise(KIND, restored)
 
 
 def load_run(root: str | Path) -> tuple[Store, Job]:
@@ -129,15 +136,21 @@ def plan_run(store: Store, job: Job) -> tuple[Job, Mapping[str, Any] | None, Map
     gates, or if a file of a prompt has changed.
     """
     before = store.conditions(KIND)
+    union, now = _union(store, before, job)
+    return union, before, now
+
+
+def _union(store: Store, before: Mapping[str, Any] | None, job: Job) -> tuple[Job, Mapping[str, Any]]:
+    """The union of the job of conditions and another one, and the conditions of the union."""
     if before is None:
-        return job, None, _conditions(job)
+        return job, _conditions(job)
     earlier = _job_of(store, before)
     union, kept = _extended(earlier, job)
     store.check_same(KIND, asdict(earlier), asdict(kept))
     now = _conditions(union)
     hashes = before.get(FILES, {})
     store.check_same(KIND, {FILES: hashes}, {FILES: {path: now.get(FILES, {}).get(path) for path in hashes}})
-    return union, before, now
+    return union, now
 
 
 def _extended(before: Job, now: Job) -> tuple[Job, Job]:

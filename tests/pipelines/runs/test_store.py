@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.runs import Outcome, Record, Store, Unit, run
-from galaxydit.pipelines.runs.store import differences
+from galaxydit.pipelines.runs.run_conditions import differences
 
 UNIT, OTHER = Unit("a", {"seed": 1}), Unit("b", {"seed": 2})
 
