@@ -10,7 +10,18 @@ from typing import Any
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.job import Job, calibration_of
 from galaxydit.pipelines.inputs import hash_files
-from galaxydit.pipelines.runs import Executor, InProcess, Outcome, Progress, Record, Store, Unit, results, run
+from galaxydit.pipelines.runs import (
+    Executor,
+    InProcess,
+    Outcome,
+    Progress,
+    Record,
+    Store,
+    Unit,
+    not_checked,
+    results,
+    run,
+)
 from galaxydit.validation import parse
 
 logger = logging.getLogger(__name__)
@@ -86,6 +97,8 @@ def run_job(
     left, done = units_left(units, store, retry_failed=retry_failed, verify=verify)
     if left:
         refuse_mixed_versions(store, done, allow_mixed_versions)
+    if verify and (unchecked := not_checked(done)):
+        logger.warning("%s", unchecked)
     maker, executor = VideoMaker(job, store, record), executor or InProcess()
     if calibrations:
         run(calibrations, maker, store, executor, progress=progress, retry_failed=True, verify=verify)

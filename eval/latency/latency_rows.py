@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from galaxydit.digest import split_digest
 from galaxydit.errors import refusal
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
 
@@ -98,4 +99,7 @@ def load(path: Path) -> dict[str, Any]:
         data = None
     if not isinstance(data, dict) or data.get("kind") != KIND or data.get("format") != FORMAT:
         raise refusal("--table", str(path), f"the JSON of a run, format {FORMAT}", "pass a file of galaxydit latency")
-    return data
+    content, is_unchanged = split_digest(data)
+    if is_unchanged is False:
+        raise refusal("--table", str(path), "the content that its digest belongs to", "restore it, or measure again")
+    return content

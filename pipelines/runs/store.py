@@ -78,14 +78,40 @@ class Store(RunConditions):
                     self._fs.pipe_file(f"{self._path}/{path}", content)  # it counts only once the record names it
                 if self.is_local and self._renamed(path, _name_of(record, name)):
                     files[name] = replace(files[name], path=_name_of(record, name))
-            first = self.read_sound(record.unit)
-            if first is None or (record.is_done and not first.is_done):
-                first = replace(record, files=files)
-                self._write(f"{UNITS}/{record.unit}.json", encode(first))
+            written = replace(record, files=files)
+            kept = self._settle(written)
+            if kept is written:
                 files = {}
-            return first
+            return kept
         finally:  # files that no record names, also after an exception, such as of a full disk
             self._remove(file.path for file in files.values())
+
+    def _settle(self, written: Record) -> Record:
+        """The record that a unit has from now on: `written`, or an earlier one that stays."""
+        first = self.read_sound(written.unit)
+        if first is None and self._create_record(written):
+            return written
+        first = first or self.read_sound(written.unit)  # of a process that wrote at the same time
+        if first is None or (written.is_done and not first.is_done):
+            self._write(f"{UNITS}/{written.unit}.json", encode(written))
+            return written
+        return first
+
+    def _create_record(self, record: Record) -> bool:
+        """Write a record unless its unit has one; whether it was written. Of several processes one can."""
+        name = f"{UNITS}/{record.unit}.json"
+        if not self.is_local:
+            return self._create(name, encode(record))
+        try:
+            Path(self.root, name).open("xb").close()
+        except FileExistsError:
+            return False
+        try:
+            self._write(name, encode(record))
+        except OSError:
+            self._remove([name])
+            raise
+        return True
 
     def _renamed(self, path: str, name: str) -> bool:
         """Rename a whole local file unless another attempt or unit has the name; whether it was renamed."""

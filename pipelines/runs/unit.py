@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
@@ -134,6 +134,12 @@ def _check_digest(text: bytes, unit: str) -> bool:
 
 def _damaged(unit: str, problem: str) -> GalaxyDiTError:
     return GalaxyDiTError(f"the record of {unit} is damaged: {problem}; run again to make it")
+
+
+def not_checked(records: Iterable[Record]) -> str:
+    """Sentence without its full stop that counts the records without a digest, "" if all have one."""
+    count = sum(not record.is_checked for record in records)
+    return f"{count} records of earlier versions have no digest, so their numbers are not checked" if count else ""
 
 
 def attempt_and_file(unit: str, data: Any) -> tuple[str, str]:
