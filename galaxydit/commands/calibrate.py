@@ -74,9 +74,12 @@ def calibrate(
     from galaxydit.calibration.calibration import calibrate as run_calibration
     from galaxydit.calibration.profile_file import keep, stored
     from galaxydit.calibration.tables import card_of, terminal_tables
-    from galaxydit.pipelines.runs import LiveProgress, Store
+    from galaxydit.pipelines.runs import LiveProgress, Store, open_own
 
-    Store(folder).create(KIND, {})
+    if resume_dir is None and any((folder / name).exists() for name in ("run.json", "units")):
+        open_own(folder, KIND, {})  # of an earlier calibration
+    else:
+        Store(folder).create(KIND, {})
     pipe, load = cluster.load(source)
     before, mismatch = stored(out, pipe)
     if mismatch is not None:
