@@ -10,9 +10,9 @@ import diffusers
 import torch
 from diffusers import ContextParallelConfig, DiffusionPipeline, GGUFQuantizationConfig, ModelMixin
 from diffusers.models.attention_dispatch import AttentionBackendName
-from torch import distributed
 
 from galaxydit.errors import check_choice, refusal
+from galaxydit.pipelines.meeting import meet
 from galaxydit.pipelines.runs.run import Rank
 from galaxydit.runtime.recognition import transformers_of
 
@@ -67,8 +67,7 @@ def share_video(pipe: DiffusionPipeline, rank: Rank) -> None:
     """
     if rank.size == 1:
         return
-    if not distributed.is_initialized():
-        distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    meet(rank)
     for name in transformers_of(pipe):
         getattr(pipe, name).enable_parallelism(config=ContextParallelConfig(ulysses_degree=rank.size))
 
