@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from galaxydit import __version__
-from galaxydit.digest import with_digest
 from galaxydit.eval.cost.architecture import architecture_of
 from galaxydit.eval.cost.hardware import gpu_named, kernel_of
 from galaxydit.eval.cost.predict import Platform, Workload, fitted, predict
@@ -148,5 +147,5 @@ class LatencyRun:
             "rows": self._rows(),
             "finished": finished,
         }
-        write_json(out, with_digest(data))
+        write_json(out, data)
         return data

@@ -9,6 +9,7 @@ import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,9 @@ def _has_token_file() -> bool:
 
 def asks_for_token() -> bool:
     """Whether this Ray asks whoever connects for its token."""
-    try:
-        from ray._raylet import AuthenticationMode, get_authentication_mode
-    except ImportError:  # a Ray that knows no tokens
-        return False
-    return bool(get_authentication_mode() == AuthenticationMode.TOKEN)
+    raylet: Any = import_module("ray._raylet")
+    mode = getattr(raylet, "get_authentication_mode", None)
+    return mode is not None and mode() == raylet.AuthenticationMode.TOKEN  # earlier versions know no tokens
 
 
 def can_stay_on_loopback() -> bool:
