@@ -82,36 +82,29 @@ class Store(RunConditions):
             kept = self._settle(written)
             if kept is written:
                 files = {}
+                self._restore(written, contents)
             return kept
         finally:  # files that no record names, also after an exception, such as of a full disk
             self._remove(file.path for file in files.values())
 
     def _settle(self, written: Record) -> Record:
         """The record that a unit has from now on: `written`, or an earlier one that stays."""
+        name, content = f"{UNITS}/{written.unit}.json", encode(written)
         first = self.read_sound(written.unit)
-        if first is None and self._create_record(written):
-            return written
-        first = first or self.read_sound(written.unit)  # of a process that wrote at the same time
+        if first is None and not self.is_local:
+            if self._create(name, content):
+                return written
+            first = self.read_sound(written.unit)  # of a process that wrote at the same time
         if first is None or (written.is_done and not first.is_done):
-            self._write(f"{UNITS}/{written.unit}.json", encode(written))
+            self._write(name, content)
             return written
         return first
 
-    def _create_record(self, record: Record) -> bool:
-        """Write a record unless its unit has one; whether it was written. Of several processes one can."""
-        name = f"{UNITS}/{record.unit}.json"
-        if not self.is_local:
-            return self._create(name, encode(record))
-        try:
-            Path(self.root, name).open("xb").close()
-        except FileExistsError:
-            return False
-        try:
-            self._write(name, encode(record))
-        except OSError:
-            self._remove([name])
-            raise
-        return True
+    def _restore(self, record: Record, contents: Mapping[str, bytes]) -> None:
+        """Write local files again that a process removed which had made the same unit just before (`tidy`)."""
+        for name, file in record.files.items():
+            if self.is_local and not Path(self.root, file.path).exists():
+                self._write(file.path, contents[name])
 
     def _renamed(self, path: str, name: str) -> bool:
         """Rename a whole local file unless another attempt or unit has the name; whether it was renamed."""

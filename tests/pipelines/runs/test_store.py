@@ -336,7 +336,7 @@ def test_a_disk_without_hard_links_keeps_the_first_file(tmp_path: Path, monkeypa
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
 
 
-def test_of_processes_that_make_one_unit_at_once_the_first_record_and_its_files_stay(
+def test_of_processes_that_make_one_unit_at_once_one_record_stays_with_its_files(
     any_store: Store, monkeypatch: pytest.MonkeyPatch
 ):
     late = Store(any_store.root)
@@ -352,5 +352,7 @@ def test_of_processes_that_make_one_unit_at_once_the_first_record_and_its_files_
 
     monkeypatch.setattr(late, "read_sound", read_before_the_other_wrote)
     late.commit(record_of(UNIT, result=2), {"video.mp4": b"second"})
+    assert [damage for _, _, damage in any_store.survey([UNIT.id], wholly=True)] == [""]
+    any_store.tidy([UNIT])
     assert [damage for _, _, damage in any_store.survey([UNIT.id], wholly=True)] == [""]
     assert len(any_store._list("files")) == 1
