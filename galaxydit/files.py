@@ -1,11 +1,15 @@
 """Atomic file writes, and errors that name their file."""
 
 import json
+import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from galaxydit.errors import refusal
 
 
 @contextmanager
@@ -20,9 +24,33 @@ def naming_errors(path: str | Path, partial: Path | None = None) -> Iterator[Non
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
+KINDS = {stat.S_ISFIFO: "FIFO", stat.S_ISSOCK: "socket", stat.S_ISCHR: "device", stat.S_ISBLK: "device"}
+SHELL_PIPES = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")
+
+
+def check_file_kind(field: str, path: str | Path, *, may_be_piped: bool = False) -> None:
+    """Raise GalaxyDiTError for a FIFO, a socket or a device, which could be waited for without end.
+
+    `may_be_piped` allows what a shell connects: standard input and process substitution.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):  # a missing file, or a name that none can have
+        return
+    if may_be_piped and stat.S_ISFIFO(mode) and str(path).startswith(SHELL_PIPES):
+        return
+    for is_kind, name in KINDS.items():
+        if is_kind(mode):
+            raise refusal(field, str(path), f"a file or a folder, not a {name}", "pass another path")
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path whose file replaces `path` on success; creates the folder."""
+    """Yield a temporary path whose file replaces `path` on success; creates the folder.
+
+    Raises GalaxyDiTError if `path` is a FIFO, a socket or a device, such as /dev/stdout.
+    """
+    check_file_kind("path", path)
     path.parent.mkdir(parents=True, exist_ok=True)
     stem = path.stem.encode(errors="surrogateescape")[:200].decode(errors="ignore")  # names have up to 255 bytes
     partial = path.with_name(f".{stem}.{secrets.token_hex(4)}{path.suffix}")
@@ -32,6 +60,28 @@ def replacing(path: Path) -> Iterator[Path]:
             partial.replace(path)
     finally:
         with suppress(OSError):  # a read-only disk refuses this, too, in place of the error that names `path`
+            partial.unlink(missing_ok=True)
+
+
+def create_file(path: Path, content: bytes) -> bool:
+    """Write a file whole unless it exists; whether it was written. Of several processes, one alone can."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
+    try:
+        with naming_errors(path, partial):
+            partial.write_bytes(content)
+            try:
+                os.link(partial, path)
+            except FileExistsError:
+                return False
+            except OSError:  # a disk without hard links, such as exFAT: for a moment others see an empty file
+                with path.open("xb") as created:
+                    created.write(content)
+            return True
+    except FileExistsError:
+        return False
+    finally:
+        with suppress(OSError):
             partial.unlink(missing_ok=True)
 
 
