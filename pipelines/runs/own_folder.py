@@ -24,7 +24,7 @@ def open_own(folder: Path, kind: str, conditions: Mapping[str, Any]) -> Store:
         aside = move_aside(folder)
         problem = " ".join(str(error).split())
         said = f"galaxydit: {folder} cannot be continued ({problem}), so it was moved to {aside} and all begins anew"
-        warnings.warn(said, DataWarning, stacklevel=3)
+        warnings.warn(said, DataWarning, stacklevel=4)
     return _sound(folder, kind, conditions)
 
 
