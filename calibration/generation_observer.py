@@ -16,9 +16,9 @@ from galaxydit.acceleration import Acceleration
 from galaxydit.calibration.perturbation import Outputs, answering
 from galaxydit.calibration.recording import Recording, round_digits
 from galaxydit.config import GalaxyDiTConfig
-from galaxydit.digest import split_digest
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import CONCATENATED
+from galaxydit.files import split_digest
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings

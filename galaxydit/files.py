@@ -1,15 +1,18 @@
-"""Atomic file writes, and errors that name their file."""
+"""Atomic file writes, errors that name their file, and the SHA-256 that a file holds of its own content."""
 
+import hashlib
 import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from galaxydit.errors import refusal
+
+DIGEST = "digest"  # the key of a file's SHA-256, by which a change on disk is noticed
 
 
 @contextmanager
@@ -89,3 +92,23 @@ def write_json(path: Path, data: Any) -> None:
     """Write JSON atomically. Raises ValueError for infinities and nan."""
     with replacing(path) as partial:
         partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def digest_of(data: Mapping[str, Any]) -> str:
+    """SHA-256, in hexadecimal, of plain data in any order of keys."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def with_digest(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The data as JSON reads it back, with its digest. Raises ValueError for infinities and nan."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False)
+    # UTF-8 cannot hold half a surrogate pair, which becomes "?".
+    plain: dict[str, Any] = json.loads(text.encode("utf-8", "replace"))
+    return plain | {DIGEST: digest_of(plain)}
+
+
+def split_digest(data: Mapping[str, Any]) -> tuple[dict[str, Any], bool | None]:
+    """The data without its digest, and whether the digest belongs to the data; None without a digest."""
+    content = {name: value for name, value in data.items() if name != DIGEST}
+    return content, None if DIGEST not in data else data[DIGEST] == digest_of(content)

@@ -9,8 +9,8 @@ import json
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from galaxydit.digest import split_digest
 from galaxydit.errors import GalaxyDiTError, refusal, short_reason
+from galaxydit.files import split_digest
 from galaxydit.pipelines.written_by import HTML_MARK, MARK, MARKDOWN_MARK, PNG_KEY, JsonKind
 
 HEAD = 4096  # bytes, in which a page has its metadata

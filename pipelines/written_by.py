@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from galaxydit.digest import with_digest
-from galaxydit.files import replacing, write_json
+from galaxydit.files import replacing, with_digest, write_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

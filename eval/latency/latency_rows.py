@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from galaxydit.digest import split_digest
 from galaxydit.errors import refusal
+from galaxydit.files import split_digest
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
 from galaxydit.pipelines.written_by import LATENCY
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from galaxydit.digest import split_digest
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.published.suite import Dimension
+from galaxydit.files import split_digest
 from galaxydit.validation import parse
 
 VERSION = 2

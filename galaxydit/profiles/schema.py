@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 
-from galaxydit.digest import KEY, digest_of, split_digest
 from galaxydit.errors import GalaxyDiTError, check_ascending, refusal
-from galaxydit.files import write_json
+from galaxydit.files import DIGEST, digest_of, split_digest, write_json
 from galaxydit.profiles.evidence import Count, Evidence, Verification
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.request import AUTO, PROXY, SCHEDULE
@@ -107,7 +106,7 @@ class Profile:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, with its SHA-256 as "digest"."""
         data = asdict(self)
-        return data | {KEY: digest_of(data)}
+        return data | {DIGEST: digest_of(data)}
 
     @property
     def identity(self) -> str:
@@ -170,7 +169,7 @@ def parse_profile(data: Any) -> Profile:
     profile: Profile = parse(Profile, content if version == SCHEMA_VERSION else _converted(content))
     if not is_unchanged:
         raise GalaxyDiTError(
-            f"digest={data.get(KEY)!r} does not belong to the content: the file was changed after it was saved; "
+            f"digest={data.get(DIGEST)!r} does not belong to the content: the file was changed after it was saved; "
             "restore it, calibrate again, or load it, change it in Python and save it"
         )
     return profile

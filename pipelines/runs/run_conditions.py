@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from galaxydit.digest import split_digest, with_digest
 from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.files import split_digest, with_digest
 from galaxydit.pipelines.runs.folder import Folder
 from galaxydit.pipelines.runs.unit import FORMAT, flatten
 

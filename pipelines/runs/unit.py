@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
-from galaxydit.digest import split_digest, with_digest
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.files import split_digest, with_digest
 
 FORMAT: Literal[2] = 2  # version of the records and of the store
 

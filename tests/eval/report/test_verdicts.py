@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from galaxydit.cli import main
-from galaxydit.digest import split_digest, with_digest
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.costs import COSTS
 from galaxydit.eval.jobs.gates import Gates, check_names
@@ -17,7 +16,7 @@ from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.report.read_run import read_run
 from galaxydit.eval.report.verdicts import Verdict, check_run
 from galaxydit.eval.vbench.results import DimensionScore, Drop, Results, VariantScores, results_path
-from galaxydit.files import write_json
+from galaxydit.files import split_digest, with_digest, write_json
 
 PSNR = {"a": 40.0, "b": 35.0, "c": 21.0}
 
