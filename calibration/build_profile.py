@@ -28,7 +28,7 @@ from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Profile
 from galaxydit.proxies import PROXIES, proxies_of
 from galaxydit.runtime.recognition import blocks_of, family_of, transformers_of
-from galaxydit.runtime.step import draws_noise
+from galaxydit.schedulers import draws_noise
 
 SPARE_REUSE = 2  # reused steps in a row that a target allows beyond its longest interval
 

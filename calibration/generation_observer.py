@@ -70,7 +70,7 @@ class GenerationObserver(Observer):
             self._outputs[branch] = tensor.detach().float().flatten()
 
     def recording(self, prompt: str, seed: int) -> Recording:
-        """The recording of the finished generation. Raises GalaxyDiTError if no step was recognised."""
+        """The recording of the finished generation. Raises GalaxyDiTError if no loop was declared."""
         self._finish_step()
         if self._call is None:
             raise GalaxyDiTError("the steps of the transformer calls are unknown; calibrate a diffusers pipeline")

@@ -20,7 +20,7 @@ from galaxydit.profiles.conditions import dtype_of
 from galaxydit.profiles.evidence import ErrorPropagation, Recorded
 from galaxydit.profiles.schema import Profile
 from galaxydit.runtime.recognition import transformers_of
-from galaxydit.runtime.step import draws_noise
+from galaxydit.schedulers import draws_noise
 
 MOVED_DB = 0.1  # error over the least, on all samples, that schedules without the newest sample may have
 USUAL_DB = 6.0  # the largest error over the least of schedules from other samples, on four to eight of wan-tiny

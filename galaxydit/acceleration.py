@@ -1,6 +1,6 @@
 """`accelerate`: attach the plugin to a pipeline or a transformer, and remove it again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields
 from functools import partial
@@ -21,6 +21,7 @@ from galaxydit.runtime.attachment import Attachment, Attachments
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.hooks import RootHook, missed, replaced
 from galaxydit.runtime.listener import Listener
+from galaxydit.runtime.loop_watch import LoopWatch
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.recognition import family_of, transformers_of, unwrap_compiled
 from galaxydit.runtime.registration import HookSet, hook_of
@@ -45,6 +46,7 @@ def accelerate(
     few_steps: int | None = None,
     config: GalaxyDiTConfig | None = None,
     scheduler: Any | None = None,
+    schedulers: Sequence[Any] = (),
     keep_reports: int | None = DEFAULT_REPORTS,
     on_report: Callable[[Report], None] | None = None,
 ) -> "Acceleration":
@@ -53,7 +55,7 @@ def accelerate(
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
         speedup: block evaluations without the plugin, divided by those with it, at least 1; by default 2.0. Generations
-            of 8 steps or fewer are computed in full, without a profile those of 19 or fewer; by default, and for
+            of 8 steps or fewer are computed in full, without a profile those of 25 or fewer; by default, and for
             `quality` or `min_psnr`, those of fewer than 0.28 times the profile's steps. `few_steps` replaces all this.
         policy: how full steps are chosen. "schedule" computes planned steps; "proxy" moves these by at most one step
             where the sample's proxy moves faster or slower than the calibration's mean, or than its own so far; "auto"
@@ -75,6 +77,7 @@ def accelerate(
             number of their steps.
         config: all settings, instead of the arguments from `speedup` to `few_steps`.
         scheduler: for a bare transformer, the scheduler that drives it; without, see `apply_galaxydit`.
+        schedulers: further ones that drive the transformer, such as those of other pipelines that share it.
         keep_reports: how many reports `Acceleration.reports` keeps; None keeps all.
         on_report: called with the report of each generation when it ends, for example to log it. An error is warned of.
 
@@ -83,15 +86,20 @@ def accelerate(
     accelerated or cached already, and a profile that is damaged or another model's.
     """
     request = Request(speedup, policy, max_error, threshold, min_psnr, quality, profile, proxy, warmup, few_steps)
-    is_scheduler = hasattr(scheduler, "timesteps") or hasattr(scheduler, "set_timesteps")
-    if scheduler is not None and (isinstance(scheduler, type) or not is_scheduler):
-        raise refusal("scheduler", scheduler, "an instance of a diffusers scheduler", "pass for example pipe.scheduler")
+    if not isinstance(schedulers, Sequence):
+        raise refusal("schedulers", schedulers, "a list of schedulers", "pass for example [other_pipe.scheduler]")
+    for name, given in (("scheduler", scheduler), *(("schedulers", one) for one in schedulers)):
+        is_scheduler = hasattr(given, "timesteps") or hasattr(given, "set_timesteps")
+        if (given is not None or name == "schedulers") and (isinstance(given, type) or not is_scheduler):
+            raise refusal(name, given, "an instance of a diffusers scheduler", "pass for example pipe.scheduler")
     if keep_reports is not None:
         keep_reports = check_count("keep_reports", keep_reports, minimum=1)
     if on_report is not None and not callable(on_report):
         raise refusal("on_report", on_report, "a function of a report", "pass for example on_report=print")
     settings = settings_for(pipe, request, config)
-    return Acceleration(pipe, settings, scheduler, keep_reports=keep_reports, on_report=on_report)
+    return Acceleration(
+        pipe, settings, scheduler, schedulers=schedulers, keep_reports=keep_reports, on_report=on_report
+    )
 
 
 @proposing
@@ -130,6 +138,7 @@ class Acceleration:
         settings: Settings | GalaxyDiTConfig,
         scheduler: Any | None = None,
         *,
+        schedulers: Sequence[Any] = (),
         observer: Observer | None = None,
         engine: Callable[..., Engine] = Engine,
         keep_reports: int | None = DEFAULT_REPORTS,
@@ -141,21 +150,23 @@ class Acceleration:
             refuse_accelerated(name, transformer)
         self._pipe, self._transformers, self._observer, self._engine = pipe, transformers, observer, engine
         self._source = Source(pipe, next(iter(transformers.values())), scheduler)
-        self._of_sessions = self._source, keep_reports, Listener(on_report), list[Session]()
+        self._session = Session(self._source, keep_reports, Listener(on_report))
         workable = self._workable(settings if isinstance(settings, Settings) else Settings(settings))
         self._attachments = Attachments(self._attachment(workable))
         meter_of(self._source.device)  # opened now, because that takes seconds, which would count in a generation
         self._hooks = HookSet()
         self._hooks.timesteps = getattr(self._source.scheduler, "timesteps", None)
         self._entered: list[None] = []  # an entry for each open `with` block, in any thread
+        given = (*(() if scheduler is None else (scheduler,)), *schedulers)
+        self._watch = LoopWatch(pipe, given)
         try:
             for name, transformer in transformers.items():
-                hook = RootHook(name, self._attachments, self._hooks, self._detach)
+                hook = RootHook(name, self._attachments, self._watch, self._hooks, self._detach)
                 self._hooks.add(transformer, hook, is_root=True)
                 if hasattr(transformer, "enable_cache"):
                     self._hooks.cover(transformer, "enable_cache", hook, hook.refuse_cache)
             self._attachments.base.place()
-            for module, hook in edge_hooks(pipe, self._attachments, self._missed):
+            for module, hook in edge_hooks(pipe, self._session, self._missed):
                 self._hooks.add(module, hook)
         except BaseException:
             self.remove()
@@ -168,12 +179,11 @@ class Acceleration:
         return settings
 
     def _attachment(self, settings: Settings) -> Attachment:
-        session = settings.session(*self._of_sessions)
-        engines = {
-            name: self._engine(transformer, name, self._families[name], session, self._observer)
-            for name, transformer in self._transformers.items()
-        }
-        return Attachment(session, engines, settings)
+        engines = {}
+        for name, transformer in self._transformers.items():
+            family = self._families[name]
+            engines[name] = self._engine(transformer, name, family, self._session, settings.config, self._observer)
+        return Attachment(self._session, settings.terms(), engines, settings)
 
     def __repr__(self) -> str:
         source = "no profile" if self.profile is None else f"profile {self.profile.name!r}"
@@ -183,17 +193,14 @@ class Acceleration:
         return missed(self._pipe, self._transformers, self._hooks, getattr(self._source.scheduler, "timesteps", None))
 
     @property
-    def _session(self) -> Session:
-        return self._attachments.base.session
-
-    @property
     def config(self) -> GalaxyDiTConfig:
         return self._attachments.base.config
 
     @property
     def profile(self) -> Profile | None:
         """The profile that the settings come from; reports say how a generation differs from its conditions."""
-        return self._attachments.base.settings.profile
+        profile: Profile | None = self._attachments.base.settings.profile
+        return profile
 
     def set(self, *, config: GalaxyDiTConfig | None = None, **request: Any) -> None:
         """Take the settings of a new `accelerate` with these arguments and, by default, the profile given before. A
@@ -209,13 +216,14 @@ class Acceleration:
     def _requested(self, config: GalaxyDiTConfig | None, arguments: dict[str, Any]) -> Settings:
         self._attachments.refuse_removed()
         check_keywords("set() or using()", arguments, [field.name for field in fields(Request)] + ["config"])
-        request = Request(**{"profile": None if config else self._attachments.base.settings.given} | arguments)
+        given: dict[str, Any] = {"profile": None if config else self._attachments.base.settings.given}
+        request = Request(**given | arguments)
         return self._workable(settings_for(self._pipe, request, config))
 
     @property
     def reports(self) -> list[Report]:
         """The reports of the last `keep_reports` finished generations and of the one under way, oldest first."""
-        return self._attachments.reports
+        return self._session.reports()
 
     @property
     def report(self) -> Report:
@@ -236,7 +244,7 @@ class Acceleration:
         self._detach()
 
     def _detach(self) -> None:
-        self._attachments.remove(self._hooks)
+        self._attachments.remove(self._hooks, self._watch.remove)
 
     def __enter__(self) -> "Acceleration":
         self._attachments.refuse_removed()

@@ -1,16 +1,10 @@
 """Ranks that share one video's tokens (context parallelism) or the weights (FSDP2) must make the same decisions."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
-
-from galaxydit.policies.policy import Decision, Reason
-
-if TYPE_CHECKING:
-    from galaxydit.runtime.call import Call
 
 
 def token_group(transformer: nn.Module) -> Any | None:
@@ -50,30 +44,22 @@ def on_any_rank(transformer: nn.Module, flags: Sequence[bool]) -> list[bool]:
     return [bool(value) for value in values.tolist()]
 
 
-def agree(transformer: nn.Module, decisions: tuple[Decision, ...], has_history: Sequence[bool]) -> tuple[Decision, ...]:
-    """The decisions of a call by its proxy; all compute if a rank that shares the weights computes any."""
-    if not shares_weights(transformer):
-        return decisions
-    reuses = all(decision.reuse and known for decision, known in zip(decisions, has_history, strict=True))
-    return decisions if not on_any_rank(transformer, [not reuses])[0] else _computed(decisions)
+def agree_to_reuse(transformer: nn.Module, reuses: bool) -> bool:
+    """Whether every rank that shares the weights reuses a call that is decided by its proxy."""
+    return not shares_weights(transformer) or not on_any_rank(transformer, [not reuses])[0]
 
 
-def agree_before(transformer: nn.Module, call: "Call | None", corrects: bool) -> None:
-    """Let a call compute where another rank must, and correct only where every rank `corrects`.
+def agree_before(
+    transformer: nn.Module, *, is_decided: bool, is_reused: bool, corrects: bool, is_known: bool = True
+) -> tuple[bool, bool]:
+    """`(computes, corrects)`: whether a call must be computed because another rank computes it, and whether every rank
+    corrects it.
 
-    Corrections run hooks of blocks again with `reuse="residual"`. A rank that does not know its step (None) also calls
-    this.
+    Corrections run hooks of blocks again with `reuse="residual"`. A rank that does not know its step (`is_known` is
+    False) also calls this.
     """
-    decided = call is not None and bool(call.decisions)
-    computes = call is None or (decided and not call.is_reused)
+    computes = not is_known or (is_decided and not is_reused)
     computes, any_decided, any_undecided, spared = on_any_rank(
-        transformer, [computes, decided, not decided, not corrects]
+        transformer, [computes, is_decided, not is_decided, not corrects]
     )
-    if call is not None:
-        call.may_correct = not spared
-        if computes or (any_decided and any_undecided):
-            call.decisions = _computed(call.decisions or (Decision(True, Reason.OTHER_RANK),) * len(call.samples))
-
-
-def _computed(decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
-    return tuple(replace(each, reuse=False, reason=Reason.OTHER_RANK) if each.reuse else each for each in decisions)
+    return computes or (any_decided and any_undecided), not spared

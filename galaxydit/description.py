@@ -11,7 +11,7 @@ from galaxydit.families import Family
 from galaxydit.other_caches import refuse_other_caches
 from galaxydit.proxies import Proxy, proxies_of
 from galaxydit.runtime.engine import Engine
-from galaxydit.runtime.hooks import module_hooks
+from galaxydit.runtime.module_hooks import module_hooks
 from galaxydit.runtime.recognition import blocks_of, family_of, transformers_of
 from galaxydit.runtime.registration import hook_of
 from galaxydit.runtime.session import Session
@@ -36,8 +36,9 @@ def describe(pipe: Any, config: GalaxyDiTConfig | None = None) -> list[Transform
     descriptions = []
     for component, transformer in transformers_of(pipe).items():
         family = family_of(transformer)
-        session = Session(config or GalaxyDiTConfig(), Source(pipe, transformer))
-        hooked = [f"{component}.{path}" for path, _ in module_hooks(Engine(transformer, component, family, session))]
+        session = Session(Source(pipe, transformer))
+        engine = Engine(transformer, component, family, session, config or GalaxyDiTConfig())
+        hooked = [f"{component}.{path}" for path, _ in module_hooks(engine)]
         descriptions.append(
             TransformerDescription(
                 component=component,

@@ -25,7 +25,7 @@ class Family:
     time_embedding: tuple[str, int] | None = ("temb", 2)  # name and position of the first block's argument, if any
     parts: Mapping[str, str] = field(default_factory=dict)  # paths of submodules of a block by role, for proxies
     plain_latent: bool = True  # `(batch, channels, frames, height, width)`, a linear mix of clean video and noise
-    shares_latent: bool = True  # all branches of a step get equal latents, so another latent is of another generation
+    compares_latent: bool = True  # False if no value of the input may be one that `scheduler.step` returned
     moving: tuple[str, ...] = ()  # arguments that change from step to step, so that the user's changes are not seen
 
     def time_embedding_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any | None:
@@ -67,7 +67,7 @@ _ENTRIES = (
     _chain(
         *("Cosmos", "CosmosTransformer3DModel", SEPARATE),
         time_embedding=("embedded_timestep", 2),
-        shares_latent=False,
+        compares_latent=False,  # Cosmos-Predict2 scales it in the pipeline
         moving=("block_controlnet_hidden_states",),
     ),
     Family("HunyuanVideo", "HunyuanVideoTransformer3DModel", NO_GUIDANCE, _TWO_STACKS),
@@ -76,9 +76,11 @@ _ENTRIES = (
     Family("Motif-Video", "MotifVideoTransformer3DModel", SEPARATE, _TWO_STACKS),
     _without_plain_latent("CogVideoX", "CogVideoXTransformer3DModel", CONCATENATED),
     _without_plain_latent("ConsisID", "ConsisIDTransformer3DModel", CONCATENATED),
-    _chain("LTX-Video", "LTXVideoTransformer3DModel", CONCATENATED, plain_latent=False),
+    # With a given image, the later frames are stepped, and packed anew.
+    _chain("LTX-Video", "LTXVideoTransformer3DModel", CONCATENATED, plain_latent=False, compares_latent=False),
     _without_plain_latent(
         *("LTX-2", "LTX2VideoTransformer3DModel", CONCATENATED),
+        compares_latent=False,  # with a given image
         moving=("audio_hidden_states", "audio_timestep", "sigma", "audio_sigma"),
         time_embedding=("temb", 4),
         parts=_PARTS,
@@ -105,6 +107,7 @@ _ENTRIES = (
     Family("SANA-WM", "SanaWMTransformer3DModel", CONCATENATED, ("blocks",), True, ("t", 2)),
     _without_plain_latent(
         *("MiniMax-H3", "MiniMaxH3Transformer3DModel", NO_GUIDANCE),
+        compares_latent=False,  # its pipeline packs it into patches anew for each call
         moving=("audio_hidden_states", "timestep_indices"),
         is_chain=True,
         time_embedding=("temb", 1),

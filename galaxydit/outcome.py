@@ -2,14 +2,14 @@
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from galaxydit.policies.policy import Reason
 
 if TYPE_CHECKING:
     from galaxydit.profiles.evidence import Verification
-    from galaxydit.report import Report
 
 TOLERANCE = 0.05  # relative difference between the speedup that was asked for and the one reached
 PLANNED = (Reason.WARM_UP, Reason.LAST_STEPS, Reason.SCHEDULE, Reason.ABOVE_THRESHOLD)
@@ -31,7 +31,30 @@ class Goal:
         return self if self.verified is None else replace(self, verified=None, why_unknown=why)
 
 
-def headline(report: "Report") -> str:
+class Reported(Protocol):
+    """The part of a `galaxydit.report.Report` that says how a generation went."""
+
+    @property
+    def goal(self) -> Goal | None: ...
+    @property
+    def calls(self) -> Sequence[Any]: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def steps_run(self) -> int: ...
+    @property
+    def reused_steps(self) -> int: ...
+    @property
+    def computed_steps(self) -> Sequence[tuple[int, Reason]]: ...
+    @property
+    def compute_fraction(self) -> float: ...
+    @property
+    def denoise_seconds(self) -> float | None: ...
+    @property
+    def plain_seconds(self) -> float | None: ...
+
+
+def headline(report: Reported) -> str:
     """The first line of a report: the request, the reached speedup, why they differ, and the expected PSNR."""
     asked = "Settings by hand" if report.goal is None else f"Asked for {report.goal.text}"
     fraction = report.compute_fraction
@@ -44,7 +67,7 @@ def headline(report: "Report") -> str:
     return f"{asked}, {reached}{', because ' * bool(why)}{why}; {expected_fidelity(report)}"
 
 
-def difference(report: "Report") -> str:
+def difference(report: Reported) -> str:
     """Why a generation missed or exceeded the requested speedup by more than 5 %, else ""."""
     goal, fraction = report.goal, report.compute_fraction
     if goal is None or goal.speedup is None or not report.calls:
@@ -74,13 +97,13 @@ def difference(report: "Report") -> str:
     return f"{full} of {run} steps were full: {_listed(dict(reasons.most_common()))}"
 
 
-def proxy_blocks(report: "Report") -> float:
+def proxy_blocks(report: Reported) -> float:
     """Block evaluations of reused calls, which only read the proxy / all block evaluations of a plain run."""
     total = sum(call.blocks * call.rows for call in report.calls)
     return sum(call.blocks_run * call.rows for call in report.calls if call.reused) / total if total else 0.0
 
 
-def shortfall(report: "Report") -> str:
+def shortfall(report: Reported) -> str:
     """Warning text if a whole generation missed the requested speedup by more than 5 %, else "".
 
     Too few steps are warned of when the generation begins.
@@ -94,7 +117,7 @@ def shortfall(report: "Report") -> str:
     return f"{goal.speedup:g}x was asked for and {1 / fraction:.2f}x reached, because {why}"
 
 
-def expected_fidelity(report: "Report") -> str:
+def expected_fidelity(report: Reported) -> str:
     """Clause of the headline: the expected PSNR against the plain video, or why it is unknown."""
     if report.calls and not any(call.reused for call in report.calls):
         return "every step was computed, so the video is the plain one"

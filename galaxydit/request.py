@@ -2,15 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from galaxydit.errors import GalaxyDiTError, check_choice, check_count, check_number, plain_fields, refusal
+from galaxydit.policies.names import AUTO, PAPER, POLICIES, PROXY, SCHEDULE
 
-if TYPE_CHECKING:
-    from galaxydit.profiles.schema import Profile
+__all__ = ["AUTO", "PAPER", "POLICIES", "PROXY", "SCHEDULE", "Request"]
 
-POLICIES = AUTO, SCHEDULE, PROXY, PAPER = "auto", "schedule", "proxy", "paper"
 DEFAULT_SPEEDUP = 2.0
 LOSSLESS = "lossless"
 QUALITIES: Mapping[str, float] = {LOSSLESS: 1.0, "high": 1.5, "balanced": DEFAULT_SPEEDUP, "fast": 3.0}
@@ -41,7 +39,7 @@ class Request:
     threshold: float | None = None
     min_psnr: float | None = None
     quality: str | None = None
-    profile: "Profile | str | Path | None" = None
+    profile: Any = None  # a `Profile`, a path, or an address
     proxy: str | None = None
     warmup: float | None = None
     few_steps: int | None = None

@@ -7,7 +7,6 @@ other noise, which every method's own decision tells apart. "no proxy" measures 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,39 +18,34 @@ from galaxydit.acceleration import Acceleration
 from galaxydit.eval.latency.latency_settings import ForcedSteps
 from galaxydit.eval.methods import first_block_cache, sea_cache
 from galaxydit.pipelines.trial import Attached
-from galaxydit.runtime.engine import Engine
-from galaxydit.runtime.identity import CallIdentity
 
 NO_CHANGE = 1e-3  # between 0, for equal inputs, and the change of tens of percent that other noise causes
 SEA_NO_CHANGE = 0.5  # SeaCache's filter depends slightly on sigma; other noise changes its output by more than 1
 
 Attach = Callable[[Any, ForcedSteps], AbstractContextManager[Attached]]
 """From pipeline and forced steps to the context manager of the method. The pipeline is an object that has nothing but
-the attribute `transformer`."""
+the attributes `transformer` and `scheduler`."""
 
 
-class _TimedEngine(Engine):
-    """Takes all calls for those of one latent and scheduler, because the timed inputs are neither's."""
+class ForcedScheduler(FlowMatchEulerDiscreteScheduler):
+    """Computes Euler's step, but hands on `next_latent`, because the timed inputs are given."""
 
-    _still: Tensor | None = None  # one object, which branches of a pipeline's step share, is not compared by values
+    next_latent: Tensor
 
-    def _identify(self, *arguments: Any) -> CallIdentity:
-        identity = super()._identify(*arguments)
-        if self._still is None:
-            self._still = torch.zeros_like(identity.latent)
-        return replace(identity, latent=self._still, scheduler=self.session.source.own_scheduler)
+    def step(self, model_output: Tensor, timestep: Any, sample: Tensor, return_dict: bool = False) -> tuple[Tensor]:
+        torch.add(sample, model_output, alpha=-1e-4)
+        self._step_index: int | None = 1 + (self.step_index or 0)
+        return (self.next_latent,)
 
 
 def _galaxydit(reuse: Any, *, proxy: bool) -> Attach:
     @contextmanager
     def attach(pipe: Any, forced: ForcedSteps) -> Iterator[Attached]:
-        scheduler = FlowMatchEulerDiscreteScheduler()  # without it, no correction would be computed and timed
-        scheduler.set_timesteps(forced.steps)
         if proxy:
             config = GalaxyDiTConfig(Threshold(NO_CHANGE), reuse=reuse, warmup=0.0, keep_last=0, max_consecutive=None)
         else:
             config = GalaxyDiTConfig(FixedSteps(forced.full), reuse=reuse)
-        with Acceleration(pipe.transformer, config, scheduler, engine=_TimedEngine) as acceleration:
+        with Acceleration(pipe.transformer, config, pipe.scheduler) as acceleration:
             yield Attached(lambda: acceleration.report.bytes_held)
 
     return attach

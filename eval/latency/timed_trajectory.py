@@ -15,7 +15,7 @@ from diffusers import WanTransformer3DModel
 
 from galaxydit.eval.latency.latency_settings import ForcedSteps
 from galaxydit.eval.latency.random_models import Inputs
-from galaxydit.eval.latency.timed_methods import METHODS
+from galaxydit.eval.latency.timed_methods import METHODS, ForcedScheduler
 from galaxydit.runtime.guidance import CONDITIONAL, UNCONDITIONAL, guide
 from galaxydit.stopwatch import BEGIN, END, Stopwatch
 
@@ -78,7 +78,9 @@ class TimedTrajectory:
         self.device = inputs.latents[0].device
         if compiled:
             self.transformer.compile_repeated_blocks(backend=BACKEND)
-        self._attachment = METHODS[method](SimpleNamespace(transformer=self.transformer), forced)
+        self.scheduler = ForcedScheduler()
+        pipe = SimpleNamespace(transformer=self.transformer, scheduler=self.scheduler)
+        self._attachment = METHODS[method](pipe, forced)
         self.attached = self._attachment.__enter__()
 
     def run(self, steps: int) -> Timing:
@@ -136,29 +138,29 @@ class TimedTrajectory:
         return max(counts["full"]), max(counts["reused"], default=0)
 
     def _reset(self) -> None:
-        self.transformer._current_timestep = None
         (self.attached.reset or self.transformer._reset_stateful_cache)()
 
     @torch.no_grad()
     def _denoised(self, steps: int) -> Iterator[bool]:
         """Run denoising steps, and yield after each whether it is full.
 
-        The Euler step's result is dropped; inputs are the two latents, changed before a full step.
+        The scheduler hands on one of two latents, which changes before a full step.
         """
-        which = 0
+        which = 1 if 0 in self.forced.full else 0
+        self.scheduler.set_timesteps(self.forced.steps)
         try:
             for step in range(steps):
                 is_full = step in self.forced.full
-                which = 1 - which if is_full else which
                 latents, timestep = self.inputs.latents[which], self.inputs.timesteps[which]
-                self.transformer._current_timestep = step  # as a pipeline says in its loop, whose latents need no check
                 context = {"step_index": step, "num_inference_steps": self.forced.steps, "sigma": sigma_of(step)}
                 predictions = []
                 for branch, text in zip(BRANCHES, self.inputs.text, strict=True):
                     with self.transformer.cache_context(branch, **context):
                         predictions.append(self.transformer(latents, timestep, text, return_dict=False)[0])
                 guided = guide(predictions[0], predictions[1], GUIDANCE_SCALE)
-                torch.add(latents, guided, alpha=sigma_of(step + 1) - sigma_of(step))
+                which = 1 - which if step + 1 in self.forced.full else which
+                self.scheduler.next_latent = self.inputs.latents[which]
+                self.scheduler.step(guided, timestep, latents)
                 yield is_full
         except Exception:
             self._reset()  # or the methods after this one lack its memory

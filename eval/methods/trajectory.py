@@ -44,7 +44,7 @@ class RecordedSteps(Observer):
 
     def on_module(self, call: Call, path: str, output: Any) -> None:
         if call.info.step == self.steps:
-            self.guidance_scale = call.trajectory.guidance_scale
+            self.guidance_scale = call.guidance_scale
             self.latents.append(_on_cpu(call.latent))
             self.time_embeddings.append(_on_cpu(output[0]))
             self.time_projections.append(_on_cpu(output[1]))

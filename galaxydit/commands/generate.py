@@ -102,7 +102,7 @@ def generate(
     if record is not None and observer is not None:
         observer.save(record, settings, prompt, seed)
     save_video(generation.frames, out, settings.fps, lossless=lossless, sound=generation.sound)
-    reports = [] if handle is None else handle.reports  # empty if no step was recognised; a warning says so
+    reports = [] if handle is None else handle.reports  # empty if no loop was declared; a warning says so
     summary = str(reports[-1]) if reports else seconds
     show(*([] if observer else [summary]), out, *([record] if record else []))
 

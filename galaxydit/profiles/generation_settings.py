@@ -10,7 +10,7 @@ from galaxydit.adapters import adapter_scales
 from galaxydit.profiles.fingerprint import plain_values
 from galaxydit.profiles.schema import Value
 from galaxydit.runtime.recognition import class_names
-from galaxydit.runtime.step import sigmas_in
+from galaxydit.schedulers import sigmas_in
 
 SEEN_IN_SIGMAS = frozenset(
     (

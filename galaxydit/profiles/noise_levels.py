@@ -17,7 +17,7 @@ from galaxydit.profiles.planned_scheduler import at_levels, shift_of, without_le
 from galaxydit.profiles.schema import Profile
 from galaxydit.profiles.settings import resolve
 from galaxydit.request import SCHEDULE, Request
-from galaxydit.runtime.step import sigmas_of
+from galaxydit.schedulers import sigmas_of
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from annotated_types import Ge, Le
 
 from galaxydit.errors import GalaxyDiTError, check_ascending, refusal
 from galaxydit.files import DIGEST, digest_of, split_digest, write_json
+from galaxydit.policies.names import AUTO, PROXY, SCHEDULE
 from galaxydit.profiles.evidence import Count, Evidence, Verification
 from galaxydit.profiles.recipe import Recipe, Target
-from galaxydit.request import AUTO, PROXY, SCHEDULE
 from galaxydit.validation import MOST_VALUES, check_lengths, parse
 
 SCHEMA_VERSION = 11

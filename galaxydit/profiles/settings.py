@@ -24,10 +24,8 @@ from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile, fastest_verified
 from galaxydit.proxies import PROXIES
 from galaxydit.request import LOSSLESS, Request
-from galaxydit.runtime.listener import Listener
+from galaxydit.runtime.generation import Terms
 from galaxydit.runtime.recognition import transformers_of
-from galaxydit.runtime.session import Session
-from galaxydit.runtime.source import Source
 
 
 @dataclass(frozen=True)
@@ -41,19 +39,13 @@ class Settings:
     goal: Goal | None = None  # the request, such as a speedup; None for a `GalaxyDiTConfig` by hand
     given: Profile | None = None  # the profile, if the request named one
 
-    def session(
-        self,
-        source: Source,
-        keep_reports: int | None,
-        listener: Listener,
-        peers: list[Session],
-    ) -> Session:
+    def terms(self) -> Terms:
+        """What a generation with these settings needs."""
         policy = self.config.policy
         schedule = policy.schedule if isinstance(policy, ProxyThreshold) else policy
         in_full = isinstance(schedule, Schedule) and schedule.fewest_steps > 0
         compared = None if self.profile is None else partial(notes_and_warnings, self.profile, in_full)
-        texts = self.notes, compared, keep_reports, self.warnings, self.goal
-        return Session(self.config, source, *texts, listener, peers)
+        return Terms(self.config, self.notes, self.warnings, compared, self.goal)
 
 
 def settings_for(pipe: Any, request: Request, config: GalaxyDiTConfig | None) -> Settings:

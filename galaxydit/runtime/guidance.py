@@ -4,6 +4,8 @@ from typing import Any
 
 from torch import Tensor
 
+from galaxydit.errors import is_number, plain_number
+
 CONDITIONAL, UNCONDITIONAL = "cond", "uncond"  # names of guidance branches in diffusers' pipelines
 
 
@@ -18,7 +20,8 @@ def guidance_of(pipe: Any, component: str = "transformer") -> float:
     scale = getattr(pipe, "_guidance_scale", None) if own is None else own
     if scale is None and getattr(guider := getattr(pipe, "guider", None), "_enabled", True):
         scale = getattr(guider, "guidance_scale", None)
-    return float(scale) if isinstance(scale, int | float) else 1.0
+    scale = plain_number(scale)
+    return float(scale) if is_number(scale) else 1.0
 
 
 def may_be_guided(pipe: Any) -> bool:
@@ -26,7 +29,8 @@ def may_be_guided(pipe: Any) -> bool:
     own, scale = says_guided(pipe), getattr(pipe, "_guidance_scale", None)
     if own is not None:
         return own
-    return not isinstance(scale, int | float) or scale > 1
+    scale = plain_number(scale)
+    return not is_number(scale) or scale > 1
 
 
 def says_guided(pipe: Any) -> bool | None:

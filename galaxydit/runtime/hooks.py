@@ -1,9 +1,10 @@
 """The hooks through which the engine acts on one transformer, and whether generations reached them."""
 
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
@@ -11,15 +12,19 @@ from torch import nn
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.other_caches import forward_of_another, refuse_other_caches
-from galaxydit.proxies import Place
+from galaxydit.runtime.attachment import Attachment, Attachments
+from galaxydit.runtime.call import Call
 from galaxydit.runtime.engine import Engine
+from galaxydit.runtime.generation import Generation
+from galaxydit.runtime.loop import FAILED, UndeclaredError
+from galaxydit.runtime.loop_watch import LoopWatch
+from galaxydit.runtime.placing import place
 from galaxydit.runtime.recognition import blocks_of, unwrap_compiled
 from galaxydit.runtime.registration import HookSet, PluginHook, hook_of
+from galaxydit.runtime.session import Session
+from galaxydit.runtime.window import Window
 from galaxydit.stopwatch import Stopwatch
 from galaxydit.torch_compile import around_the_model, beside_the_model
-
-if TYPE_CHECKING:
-    from galaxydit.runtime.attachment import Attachment, Attachments
 
 
 class ThreadContexts(threading.local, StateManager):
@@ -27,21 +32,34 @@ class ThreadContexts(threading.local, StateManager):
 
 
 class RootHook(PluginHook):
-    """Runs each call through the engine that serves it, and receives diffusers' cache context. `detach` removes all
-    hooks of one `accelerate`; `around` is the last call's `forward`, which may be one that calls ours."""
+    """Finds the place of each call of a transformer, and runs it through the engine of its generation's settings. It
+    receives diffusers' cache context.
+
+    `detach` removes all hooks of one `accelerate`; `around` is the last call's `forward`, which may be one that calls
+    ours.
+    """
 
     _is_stateful = True
 
-    def __init__(self, component: str, attachments: "Attachments", hooks: HookSet, detach: Callable[[], None]) -> None:
+    def __init__(
+        self, component: str, attachments: Attachments, watch: LoopWatch, hooks: HookSet, detach: Callable[[], None]
+    ) -> None:
         super().__init__()
-        self.component, self.attachments, self.hooks, self.detach = component, attachments, hooks, detach
+        self.component = component
+        self.attachments = attachments
+        self.watch = watch
+        self.hooks = hooks
+        self.detach = detach
         self.contexts = ThreadContexts(BaseState)
         self.around: Any | None = None
-        self._blocks = self._blocks_of(self.choose())
+        engine = attachments.base.engines[component]
+        self._transformer, self._family = engine.transformer, engine.family
+        self._inputs = list(inspect.signature(type(engine.transformer).forward).parameters)[1:]
+        self._blocks = self._blocks_now()
 
-    def choose(self) -> Engine:
-        """The engine for the next call of this thread."""
-        return self.attachments.current().engines[self.component]
+    @property
+    def session(self) -> Session:
+        return self.attachments.session
 
     def refuse_cache(self, *_: Any, **__: Any) -> None:
         """Stands in for `enable_cache` of the transformer."""
@@ -59,45 +77,82 @@ class RootHook(PluginHook):
 
     @around_the_model
     def _run(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        forward, attachment = self.fn_ref.original_forward, self._begin(args, kwargs)
-        if attachment is None:
+        forward = self.fn_ref.original_forward
+        inputs = dict(zip(self._inputs, args, strict=False)) | kwargs
+        owner, placed = self._begin(inputs)
+        if owner is None:
             return forward(*args, **kwargs)
         try:
-            engine = attachment.engines[self.component]
-            self._refuse_changed(module, engine)
-            self.around = vars(module).get("forward")
-            self.hooks.timesteps = getattr(engine.session.source.scheduler, "timesteps", None)
-            return engine.run_transformer(self._context(), forward, args, kwargs)
+            engine = self._checked(owner, module)
+            if isinstance(placed, UndeclaredError):
+                self._leave_unknown(str(placed), engine)
+                return forward(*args, **kwargs)
+            return engine.run(*placed, self._generation(owner, placed[0]), forward, args, kwargs)
+        except BaseException:
+            if (loop := self.watch.loop) is not None:
+                loop.undeclare(FAILED.format(what="a call of the transformer"))
+            raise
         finally:
-            self._end(attachment)
+            self._end(owner)
 
     @beside_the_model
-    def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "Attachment | None":
-        def continues(attachment: "Attachment") -> bool:
-            return attachment.engines[self.component].continues(self._context(), args, kwargs)
-
-        return self.attachments.begin(continues)
+    def _begin(self, inputs: dict[str, Any]) -> tuple[Attachment | None, tuple[Call, Window] | UndeclaredError]:
+        """The settings that serve a call, and its place, or why this is unknown."""
+        context = self._context()
+        try:
+            loop = self.watch.find(context)
+            source = self.session.source
+            placed = place(loop, self.component, self._transformer, self._family, source, context, inputs)
+        except UndeclaredError as error:
+            return self.attachments.begin(self.watch.loop), error
+        return self.attachments.begin(loop), placed
 
     @beside_the_model
-    def _end(self, attachment: "Attachment") -> None:
-        self.attachments.end(attachment)
+    def _end(self, owner: Attachment) -> None:
+        self.attachments.end(owner)
 
     @beside_the_model
-    def _refuse_changed(self, module: nn.Module, engine: Engine) -> None:
-        """Raise GalaxyDiTError if another cache is on the transformer, or if hooked blocks were replaced."""
-        component, blocks = self.component, self._blocks_of(engine)
-        refuse_other_caches(component, module, is_accelerated=True)
+    def _generation(self, owner: Attachment, call: Call) -> Generation:
+        """The generation of a call, which begins with the first call of its loop."""
+        loop = self.watch.loop
+        assert loop is not None  # it has placed the call
+        generation: Generation | None = loop.generation
+        if generation is None or generation.finished:
+            generation = self.session.open(loop, owner, owner.terms, call)
+        return generation
+
+    @beside_the_model
+    def _leave_unknown(self, text: str, engine: Engine) -> None:
+        """Warn of a call whose place is unknown, and note it in the report of its loop."""
+        loop = self.watch.loop
+        generation = self.session.latest() if loop is None else loop.generation
+        if generation is None:
+            self.session.warn(text)
+        else:
+            self.session.warn_and_note(text, of=generation)
+            self.session.leave_unknown(generation, self.component, engine.stack.blocks)
+        engine.agree_to_compute()
+
+    @beside_the_model
+    def _checked(self, owner: Attachment, module: nn.Module) -> Engine:
+        """The engine of a call. Raises GalaxyDiTError if another cache is on the transformer, or if hooked blocks were
+        replaced."""
+        self.around = vars(module).get("forward")
+        self.hooks.timesteps = getattr(self.session.source.scheduler, "timesteps", None)
+        engine = owner.engines[self.component]
+        refuse_other_caches(self.component, module, is_accelerated=True)
+        blocks = self._blocks_now()
         hooked = blocks[: len(engine.stack.hooked_blocks)]
         if blocks != self._blocks or any(forward_of_another(block) is not None for block in hooked):
             raise GalaxyDiTError(
-                f"blocks of {component}, or their forward functions, were replaced after accelerate(), as by another "
-                "cache: expected the same blocks",
+                f"blocks of {self.component}, or their forward functions, were replaced after accelerate(), as by "
+                "another cache: expected the same blocks",
                 "undo this (cache-dit: `cache_dit.disable_cache(pipe)`), or call remove() on the Acceleration first",
             )
+        return engine
 
-    @staticmethod
-    def _blocks_of(engine: Engine) -> list[nn.Module]:
-        return [unwrap_compiled(block) for block in blocks_of(engine.transformer, engine.family)]
+    def _blocks_now(self) -> list[nn.Module]:
+        return [unwrap_compiled(block) for block in blocks_of(self._transformer, self._family)]
 
     def _context(self) -> CacheContext | None:
         try:
@@ -108,7 +163,12 @@ class RootHook(PluginHook):
     def reset_state(self, module: nn.Module) -> nn.Module:
         """End the generation; pipelines call this after a generation without an error."""
         self.contexts.reset()
-        self.choose().end_generation()
+        loop = self.watch.loop
+        owner = self.attachments.current(loop)
+        self.session.end(loop)
+        self.watch.end()
+        owner.engines[self.component].observer.on_end()
+        self.session.listener.tell()
         return module
 
 
@@ -116,7 +176,7 @@ class RootHook(PluginHook):
 def timed_by(transformer: nn.Module, watch: Stopwatch) -> Iterator[None]:
     """Context manager within which an acceleration of this transformer reports by `watch`, the caller's."""
     hook = hook_of(transformer)
-    session = hook.choose().session if isinstance(hook, RootHook) else None
+    session = hook.session if isinstance(hook, RootHook) else None
     if session is not None:
         session.watch = watch
     try:
@@ -124,35 +184,6 @@ def timed_by(transformer: nn.Module, watch: Stopwatch) -> Iterator[None]:
     finally:
         if session is not None:
             session.watch = None
-
-
-class PlacedHook(PluginHook):
-    """Hook on a block, a part of the first block, or an observed module. `run` is the engine's `Stack.run_block`,
-    `run_part` or `run_module`; `place` is the block's index, the part's key in `Family.parts`, or the module's path."""
-
-    def __init__(self, run: Callable[..., Any], place: Any) -> None:
-        super().__init__()
-        self.run = run
-        self.place = place
-
-    @around_the_model
-    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if self.removed:
-            return self.fn_ref.original_forward(*args, **kwargs)
-        return self.run(self.place, self.fn_ref.original_forward, args, kwargs)
-
-
-def module_hooks(engine: Engine) -> Iterator[tuple[str, PlacedHook]]:
-    family, stack = engine.family, engine.stack
-    paths = [f"{name}.{index}" for name in family.stacks for index in range(len(getattr(engine.transformer, name)))]
-    for index in stack.hooked_blocks:
-        yield paths[index], PlacedHook(stack.run_block, index)
-    parts = dict.fromkeys((proxy.part, proxy.place is Place.MODULE) for proxy in stack.watched_proxies if proxy.part)
-    for part, is_path in parts:
-        if not is_path:
-            yield f"{paths[0]}.{family.parts[part]}", PlacedHook(stack.run_part, part)
-    for path in dict.fromkeys([*engine.observer.modules, *(part for part, is_path in parts if is_path)]):
-        yield path, PlacedHook(stack.run_module, path)
 
 
 def replaced(pipe: Any, transformers: Mapping[str, nn.Module], hooks: HookSet) -> str:

@@ -1,11 +1,10 @@
 """Observers receive proxies, outputs and hidden states of every transformer call, for example for a calibration."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from galaxydit.runtime.call import Call
+from galaxydit.runtime.call import Call
 
 
 class Observer:
@@ -20,17 +19,17 @@ class Observer:
     proxies: frozenset[str] = frozenset()
     modules: tuple[str, ...] = ()
 
-    def on_proxy(self, call: "Call", name: str, tensor: Tensor) -> None:
+    def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
         """Receive the tensor of the proxy `name`; it may be kept. Proxies of the transformer's input arrive in every
         call, others only until the call is decided for reuse."""
 
-    def on_module(self, call: "Call", path: str, output: Any) -> None:
+    def on_module(self, call: Call, path: str, output: Any) -> None:
         """Receive the output of the module at `path`, one of `modules`."""
 
-    def on_stack(self, call: "Call", before: Tensor, after: Tensor) -> None:
+    def on_stack(self, call: Call, before: Tensor, after: Tensor) -> None:
         """Receive the hidden states `(batch, tokens, dim)` around a computed call's blocks; residual reuse only."""
 
-    def on_output(self, call: "Call", output: Tensor) -> None:
+    def on_output(self, call: Call, output: Tensor) -> None:
         """Receive the first tensor of a computed call's output, before the plugin corrects it."""
 
     def on_end(self) -> None:

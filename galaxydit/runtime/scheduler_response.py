@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from galaxydit.runtime.step import ROUNDING, draws_noise, sigmas_in, values_of
+from galaxydit.schedulers import ROUNDING, draws_noise, sigmas_in, values_of
 
 TOLERANCE = 1e-3  # of the largest response; schedulers in float32 stay far below
 

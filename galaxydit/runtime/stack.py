@@ -8,19 +8,20 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from galaxydit.config import GalaxyDiTConfig
 from galaxydit.families import Family
 from galaxydit.proxies import PROXIES, Place, Proxy
-from galaxydit.runtime.call import Call, LeaveForward
+from galaxydit.runtime.decision import Decider
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.recognition import blocks_of
-from galaxydit.runtime.reuse import StepReuse
-from galaxydit.runtime.samples import Samples
-from galaxydit.runtime.session import Session
+from galaxydit.runtime.reuse import StepReuse, Warn
+from galaxydit.runtime.videos import Videos
+from galaxydit.runtime.work import LeaveForward, Work
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
 class _UnderWay(threading.local):
-    call: Call | None = None
+    work: Work | None = None
 
 
 class Stack:
@@ -29,22 +30,24 @@ class Stack:
     Attributes:
         blocks, hooked_blocks: number of blocks; indices of those with a hook.
         policy_proxy, watched_proxies: the proxy that the policy reads, or None; those that anything reads.
-        under_way: its `call` is the call under way in this thread; servers share a transformer among threads.
+        under_way: its `work` is the call under way in this thread; servers share a transformer among threads.
     """
 
     def __init__(
         self,
         transformer: nn.Module,
         family: Family,
-        session: Session,
+        config: GalaxyDiTConfig,
         observer: Observer,
         reuse: StepReuse,
-        samples: Samples,
+        videos: Videos,
+        decider: Decider,
+        warn: Warn,
     ) -> None:
-        self._family, self._session, self._observer = family, session, observer
-        self._reuse, self._samples = reuse, samples
+        self._family, self._observer, self._warn = family, observer, warn
+        self._reuse, self._videos, self._decider = reuse, videos, decider
         self.blocks = len(blocks_of(transformer, family))
-        self.policy_proxy = session.config.watched if session.config.policy.reads_proxy else None
+        self.policy_proxy = config.watched if config.policy.reads_proxy else None
         names = {*observer.proxies, *reuse.own.proxies}
         self.watched_proxies = [proxy for name, proxy in PROXIES.items() if name in names]
         if self.policy_proxy is not None and self.policy_proxy not in self.watched_proxies:
@@ -58,34 +61,34 @@ class Stack:
         """Compute the watched proxies of a place from its tensors (`Place`), in a `part` of the first block such as
         "self_attention". Raises LeaveForward once it is known what is reused, unless this is known only at the end of
         the first block, or the forward pass has not begun."""
-        call = self.under_way.call
-        if call is None or call.is_repeated:
+        work = self.under_way.work
+        if work is None or work.is_repeated:
             return
         if place is Place.MODULE and part in self._observer.modules:
-            self._observer.on_module(call, part, tensors[0])
+            self._observer.on_module(work.call, part, tensors[0])
         for proxy in self.watched_proxies:
             if proxy.place is place and proxy.part == part:
-                self._read(call, proxy, tensors)
+                self._read(work, proxy, tensors)
 
-    def _read(self, call: Call, proxy: Proxy, tensors: tuple[Any, ...]) -> None:
+    def _read(self, work: Work, proxy: Proxy, tensors: tuple[Any, ...]) -> None:
         # The proxy of the policy is read once in each step, in the branch that is called first.
-        drives = not call.decisions and proxy is self.policy_proxy
+        drives = not work.decisions and proxy is self.policy_proxy
         is_observed, is_kept = proxy.name in self._observer.proxies, proxy.name in self._reuse.own.proxies
         if not drives and not is_observed and not is_kept:
             return
-        needed = (*tensors, call.block_input) if proxy.needs_block_input else tensors
+        needed = (*tensors, work.block_input) if proxy.needs_block_input else tensors
         current = proxy.tensor(*needed).detach()
         if is_kept:
-            call.proxies[proxy.name] = current
+            work.keep_proxy(proxy.name, current)
         if is_observed:
-            self._observer.on_proxy(call, proxy.name, current)
+            self._observer.on_proxy(work.call, proxy.name, current)
         if drives:
-            self._samples.decide(call, current)
-            call.blocks_run = proxy.cost if call.is_reused else 0.0
+            self._decider.decide(work, current, self._videos.distances(work, current))
+            work.blocks_run = proxy.cost if work.is_reused else 0.0
             goes_on = proxy.place is Place.MODULE and self._reuse.runs_forward
-            if call.is_reused and proxy.place is not Place.LATENT and not goes_on:
+            if work.is_reused and proxy.place is not Place.LATENT and not goes_on:
                 raise LeaveForward
-            if call.is_mixed and proxy.place in (Place.MODULE, Place.BLOCK_INPUT):
+            if work.is_mixed and proxy.place in (Place.MODULE, Place.BLOCK_INPUT):
                 raise LeaveForward
 
     @around_the_model
@@ -107,34 +110,34 @@ class Stack:
     def run_block(self, index: int, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The output of a block. A skipped block returns its input; the last one adds the predicted residual to it. The
         first block may raise LeaveForward."""
-        call = self.under_way.call
-        if call is None:
+        work = self.under_way.work
+        if work is None:
             return forward(*args, **kwargs)
         hidden = args[0] if args else kwargs.get("hidden_states")
         if not isinstance(hidden, Tensor):
-            self._session.warn_and_note("a block was called without hidden states, so the model is computed in full")
+            self._warn("a block was called without hidden states, so the model is computed in full", work.generation)
             return forward(*args, **kwargs)
         is_last = index == self.blocks - 1
-        if call.skips_stack:
-            return hidden + self._reuse.predict(call) if is_last else hidden
+        if work.skips_stack:
+            return hidden + self._reuse.predict(work) if is_last else hidden
         if index == 0:
-            return self._run_first(call, hidden, forward, args, kwargs)
+            return self._run_first(work, hidden, forward, args, kwargs)
         output = forward(*args, **kwargs)
-        if is_last and self._reuse.runs_forward and call.block_input is not None:
-            call.residual = (output - call.block_input.to(output.device)).detach()  # blocks may lie on several GPUs
-            self._observer.on_stack(call, call.block_input, output)
+        if is_last and self._reuse.runs_forward and work.block_input is not None:
+            work.residual = (output - work.block_input.to(output.device)).detach()  # blocks may lie on several GPUs
+            self._observer.on_stack(work.call, work.block_input, output)
         return output
 
     @around_the_model
     def _run_first(
-        self, call: Call, hidden: Tensor, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, work: Work, hidden: Tensor, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """The output of the first block; reads the proxies at its input and output. Raises LeaveForward once only some
         samples, or with output reuse all, are decided for reuse; then its output is kept for the computed samples."""
         if self._reuse.runs_forward or any(proxy.needs_block_input for proxy in self.watched_proxies):
-            call.block_input = hidden
-        if call.first_output is not None:
-            return call.first_output
+            work.block_input = hidden
+        if work.first_output is not None:
+            return work.first_output
         try:
             self.read(Place.BLOCK_INPUT, hidden, self._family.time_embedding_of(args, kwargs))
             output = forward(*args, **kwargs)
@@ -142,11 +145,11 @@ class Stack:
             same = (tensor for tensor in outputs if isinstance(tensor, Tensor) and tensor.shape == hidden.shape)
             if (after := next(same, None)) is not None:
                 self.read(Place.BLOCK_OUTPUT, hidden, after)
-            if call.is_mixed:
-                call.first_output, call.blocks_run = output, 1.0
+            if work.is_mixed:
+                work.first_output, work.blocks_run = output, 1.0
                 raise LeaveForward
         except LeaveForward:
-            if self._reuse.runs_forward and call.skips_stack:
+            if self._reuse.runs_forward and work.skips_stack:
                 return hidden
             raise
         return output

@@ -8,20 +8,20 @@ import torch
 from torch import Tensor, nn
 
 from galaxydit.errors import FullComputeWarning
-from galaxydit.runtime.attachment import Attachment, Attachments
 from galaxydit.runtime.registration import PluginHook
+from galaxydit.runtime.session import Session
 from galaxydit.stopwatch import BEGIN, END, Stopwatch, synchronize
 from galaxydit.torch_compile import around_the_model
 
 
 class EdgeHook(PluginHook):
-    """Measures text encoding (s, J) if `encodes_text`, else stores when decoding ended, for the settings that
-    `choose` returns. Warns of `missed()`, since an error would hit other pipelines that share the encoder or the VAE.
+    """Measures text encoding (s, J) if `encodes_text`, else stores when decoding ended. Warns of `missed()`, since an
+    error would hit other pipelines that share the encoder or the VAE.
     """
 
-    def __init__(self, choose: Callable[[], Attachment], missed: Callable[[], str], *, encodes_text: bool) -> None:
+    def __init__(self, session: Session, missed: Callable[[], str], *, encodes_text: bool) -> None:
         super().__init__()
-        self.choose, self.missed, self.encodes_text = choose, missed, encodes_text
+        self.session, self.missed, self.encodes_text = session, missed, encodes_text
 
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         # A clock would break the graph of a decode() that is compiled as one full graph.
@@ -33,7 +33,7 @@ class EdgeHook(PluginHook):
 
     @around_the_model
     def _timed(self, *args: Any, **kwargs: Any) -> Any:
-        session = self.choose().session
+        session = self.session
         # Finding the device walks all modules, and a VAE decodes a long video in many calls.
         device = session.source.device if self.encodes_text and session.watch is None else None
         watch = Stopwatch(device, id(session))
@@ -52,11 +52,10 @@ class EdgeHook(PluginHook):
         return output
 
 
-def edge_hooks(pipe: Any, attachments: Attachments, missed: Callable[[], str]) -> Iterator[tuple[nn.Module, EdgeHook]]:
+def edge_hooks(pipe: Any, session: Session, missed: Callable[[], str]) -> Iterator[tuple[nn.Module, EdgeHook]]:
     """The text encoders and the decoder of a pipeline with a hook each; none for a bare transformer."""
     names = () if isinstance(pipe, nn.Module) else ("text_encoder", "text_encoder_2", "text_encoder_3")
     decoder = getattr(getattr(pipe, "vae", None), "decoder", None) if names else None
     for module in (*(getattr(pipe, name, None) for name in names), decoder):
         if isinstance(module, nn.Module):
-            choose = attachments.current if module is decoder else attachments.wanted
-            yield module, EdgeHook(choose, missed, encodes_text=module is not decoder)
+            yield module, EdgeHook(session, missed, encodes_text=module is not decoder)

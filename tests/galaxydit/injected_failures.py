@@ -19,7 +19,10 @@ from galaxydit import FixedSteps, GalaxyDiTConfig
 from galaxydit.acceleration import Acceleration
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.engine import Engine
+from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.outputs import build_output, tensors_of
+from galaxydit.runtime.window import Window
+from galaxydit.runtime.work import Work
 
 NOISE = 0.03  # of the root mean square of each output; guidance of 5 makes it 0.2 of the guided output
 SEED = 0
@@ -39,14 +42,13 @@ class WrongSigmas:
 
     seed = SEED
 
-    def _locate(self, *arguments: Any) -> Call | None:
-        call: Call | None = super()._locate(*arguments)  # type: ignore[misc]
-        if call is not None:
-            drawn = np.random.default_rng(self.seed).uniform(size=call.info.steps)
-            levels = tuple(float(level) for level in np.sort(drawn)[::-1])
-            call.generation.sigmas = levels
-            call.info = replace(call.info, sigma=levels[call.info.step])
-        return call
+    def _decide_before(self, call: Call, window: Window, generation: Generation) -> Work:
+        drawn = np.random.default_rng(self.seed).uniform(size=call.info.steps)
+        levels = tuple(float(level) for level in np.sort(drawn)[::-1])
+        generation.sigmas = levels
+        call = replace(call, info=replace(call.info, sigma=levels[call.info.step]))
+        work: Work = super()._decide_before(call, window, generation)  # type: ignore[misc]
+        return work
 
 
 class NoisyOutputs:
@@ -59,15 +61,21 @@ class NoisyOutputs:
         self._generator = torch.Generator().manual_seed(SEED)
         super().__init__(*arguments)
 
-    def run_transformer(
-        self, context: Any, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    def run(
+        self,
+        call: Call,
+        window: Window,
+        generation: Generation,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         def noisy(*args: Any, **kwargs: Any) -> Any:
             output = forward(*args, **kwargs)
             tensors = (_with_noise(tensor, self._generator) for tensor in tensors_of(output))
             return build_output(tuple(tensors), type(output))
 
-        return super().run_transformer(context, noisy, args, kwargs)  # type: ignore[misc]
+        return super().run(call, window, generation, noisy, args, kwargs)  # type: ignore[misc]
 
 
 def _with_noise(tensor: Tensor, generator: torch.Generator) -> Tensor:

@@ -1,23 +1,24 @@
-"""Random denoising loops on an exact toy model: no call may be predicted from another trajectory or branch.
+"""Random denoising loops on an exact toy model: no call may be predicted from another latent's full steps.
 
 The toy's data are Gaussian around a picture for each text, so its velocity is known at every call. A loop draws its
-scheduler, steps, windows, guidance, contexts, interruptions and other loops in between at random. The error of each
-predicted call is compared with the error of a prediction from the last full steps of its own latent, and where that is
-smaller, with the worst error at this step of undisturbed loops that compute the same steps.
+scheduler, steps, windows, guidance, contexts, threads, interruptions, edits of its latent and other loops in between
+at random. Whatever a prediction or a correction reads of full steps has to be what this loop's own full steps gave
+since its latent was last edited.
 
     python -m tests.galaxydit.random_loops --minutes 60
 """
 
 import argparse
-import copy
 import random
 import time
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from diffusers import (
@@ -33,14 +34,15 @@ from torch import Tensor, nn
 
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig
-from galaxydit.extrapolation import CachedStep, predict
 from galaxydit.policies.general_schedule import general_schedule
+from galaxydit.runtime.reuse import StepReuse
+from galaxydit.runtime.work import Work
 
 SHAPE = (1, 4, 4, 8, 8)
+PREDICT, KEEP = StepReuse.predict, StepReuse._keep_video
 SPREAD = 0.5  # standard deviation of the data around their picture
-ROUNDING = 1e-3  # relative error below which nothing counts as a mistake
 SPEEDUPS = (1.5, 2.0, 3.0)
-SIBLINGS = 0.3  # relative distance of two latents at one step below which a mistake does not count
+SIBLINGS = (1e-4, 1e-3, 0.1)  # relative distances of first latents
 FLOW = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0}
 PLAIN: dict[str, Callable[[], Any]] = {
     "Euler": lambda: FlowMatchEulerDiscreteScheduler(shift=3.0),
@@ -62,6 +64,9 @@ GUIDED: dict[str, Callable[[int, int], bool]] = {
     "every second step": lambda step, steps: step % 2 == 0,
     "all but one": lambda step, steps: step != steps // 2,
 }
+WHOLE = ((0, 4),)
+WINDOWS = (WHOLE, WHOLE, ((0, 2), (2, 4)), ((0, 3), (1, 4)), ((0, 2), (1, 3), (2, 4)))
+EDITS = ("no", "no", "no", "no", "no", "roll each step", "roll", "replace", "region")
 
 
 class Block(nn.Module):
@@ -95,7 +100,17 @@ def velocity(latent: Tensor, sigma: float, text: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Plan:
-    """One loop: its scheduler, steps and guidance, and what disturbs it."""
+    """One loop: its scheduler, steps and guidance, and what disturbs it.
+
+    Attributes:
+        sibling: the first latent is that of seed 0, changed by so much of its norm; None draws another one.
+        windows, names_windows: of frames; whether contexts name them.
+        named: contexts tell branch, step, number of steps and sigma.
+        copies: conditions and timesteps are new objects in each step.
+        thread: "main", "own" (one beside the main thread) or "hops" (two take turns).
+        is_observed: the plugin observes its scheduler.
+        full: computes these steps instead of a schedule's.
+    """
 
     scheduler: str
     steps: int
@@ -103,86 +118,96 @@ class Plan:
     order: int
     guided: str = "always"
     seed: int = 0
-    windows: tuple[tuple[int, int], ...] = ((0, 4),)
-    rolls: str = "no"
+    sibling: float | None = None
+    windows: tuple[tuple[int, int], ...] = WHOLE
+    names_windows: bool = False
+    edits: str = "no"
     named: bool = False
     one_batch: bool = False
     copies: bool = False
     stops_at: int | None = None
     texts: int = 0
-    blind: bool = False  # the plugin does not know the scheduler
-    full: tuple[int, ...] = ()  # computes these steps instead of a schedule's
+    thread: str = "main"
+    is_observed: bool = True
+    full: tuple[int, ...] = ()
 
     @property
-    def key(self) -> tuple[Any, ...]:
-        """What an undisturbed loop has in common with this one."""
-        return self.scheduler, self.steps, self.guided, self.one_batch, self.blind
+    def is_declared(self) -> bool:
+        """Whether all that the plugin needs is told, if nothing else uses the transformer."""
+        tells = self.is_observed or self.named
+        return tells and self.thread != "hops" and (len(self.windows) == 1 or self.names_windows)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is drawn, edited or interrupted."""
+        return self.scheduler in PLAIN and self.edits == "no" and self.stops_at is None
 
 
-@dataclass
-class Seen:
-    """A predicted call: its loop, window, branch and step, its error, that from its own full steps, and its latent."""
-
-    loop: int
-    window: int
-    branch: str
-    step: int
-    error: float
-    own_error: float
-    latent: Tensor
-
-    def __str__(self) -> str:
-        where = f"loop {self.loop} window {self.window} {self.branch} step {self.step}"
-        return f"{where}: error {self.error:.3f}"
+Place = tuple[int, int, str]
+"""Loop, window and branch."""
 
 
 @dataclass
 class Watch:
-    """Calls the transformer and keeps the errors of predicted calls and the latents of all.
+    """Calls the transformer, and checks what every prediction is made from.
 
     Attributes:
-        full: the last two full steps by loop, window, branch and shift of the latent.
-        drawn: by loop, the latest step into which noise was drawn; later full steps may be reused as they are, if the
-            plugin does not know the scheduler.
+        own: tensors of full steps that the plugin kept, by place, since the last edit.
+        predicted: predicted calls by loop. foreign: texts of predictions from something else.
     """
 
     model: WanTransformer3DModel
-    draws_noise: bool
-    blind: bool = False
-    predicted: list[Seen] = field(default_factory=list)
-    computed: dict[tuple[int, int, str], set[int]] = field(default_factory=lambda: defaultdict(set))
-    latents: dict[int, list[tuple[tuple[int, int], Tensor]]] = field(default_factory=lambda: defaultdict(list))
-    full: dict[tuple[int, int, str, int], tuple[CachedStep, ...]] = field(default_factory=lambda: defaultdict(tuple))
-    drawn: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    predicted: Counter[int] = field(default_factory=Counter)
+    foreign: list[str] = field(default_factory=list)
+    own: dict[Place, list[Tensor]] = field(default_factory=lambda: defaultdict(list))
+    asking: Place = (0, 0, "")
 
-    def __call__(
-        self, loop: int, window: int, branch: str, step: int, shift: int, latent: Tensor, t: Tensor, text: Tensor
-    ) -> Tensor:
-        """The output; `shift` says how far the latent is rolled, because full steps of other shifts are not its own."""
-        last, place, sigma = self.model.blocks[-1], (loop, window, branch, shift), float(t.max()) / 1000
+    def __call__(self, place: Place, latent: Tensor, t: Tensor, text: Tensor) -> Tensor:
+        last = self.model.blocks[-1]
         last.ran = False
+        self.asking = place
         output: Tensor = self.model(latent, t, text, return_dict=False)[0]
-        self.latents[step].append(((loop, window), latent))
-        exact = velocity(latent, sigma, text)
-
-        def error(predicted: Tensor) -> float:
-            return float((predicted - exact).norm() / exact.norm())
-
-        if last.ran:
-            clean = latent - sigma * exact  # does not depend on the noise
-            self.full[place] = (*self.full[place][-1:], CachedStep(step, sigma, exact, clean))
-            self.computed[place[:3]].add(step)
-        else:
-            alike = [one for one in self.full[place] if one.tensor.shape == exact.shape]
-            errors = []
-            if self.draws_noise:
-                cleans = tuple(one._replace(tensor=one.side) for one in alike)
-                errors = [error((latent - predict(cleans, sigma, order)) / sigma) for order in (0, 1) if alike]
-            if not self.draws_noise or self.blind or loop:
-                alike = [one for one in alike if one.step >= self.drawn[loop]]
-                errors += [error(predict(tuple(alike), sigma, order)) for order in (0, 1) if alike]
-            self.predicted.append(Seen(loop, window, branch, step, error(output), max(errors, default=0.0), latent))
+        if not last.ran:
+            self.predicted[place[0]] += 1
         return output
+
+    def keep(self, reuse: StepReuse, work: Work, video: int, rows: Tensor) -> None:
+        """The plugin keeps a full step of the call under way."""
+        self.own[self.asking].append(rows)
+        KEEP(reuse, work, video, rows)
+
+    def predict(self, reuse: StepReuse, work: Work) -> Tensor:
+        """The prediction of a reused or corrected step, once the full steps behind it were found among its own."""
+        for video in work.videos:
+            for known in work.history.steps[work.call.branch, video]:
+                if all(known.tensor is not rows for rows in self.own[self.asking]):
+                    self.foreign.append(f"{self.asking} step {work.call.info.step} from step {known.step}")
+        return PREDICT(reuse, work)
+
+    def edited(self, loop: int) -> None:
+        for place in [place for place in self.own if place[0] == loop]:
+            self.own[place].clear()
+
+
+def _first_latent(plan: Plan) -> Tensor:
+    drawn = torch.randn(SHAPE, generator=torch.Generator().manual_seed(plan.seed))
+    if plan.sibling is None:
+        return drawn
+    return torch.randn(SHAPE, generator=torch.Generator().manual_seed(0)) + plan.sibling * drawn
+
+
+def _edit(plan: Plan, step: int, latent: Tensor, scheduler: Any, generator: torch.Generator) -> Tensor | None:
+    """The latent as a user changes it before a step, or None."""
+    if plan.edits == "roll each step" or (plan.edits == "roll" and step == plan.steps // 2):
+        by = int(torch.randint(1, 8, (1,), generator=generator))
+        _roll_memory(scheduler, by)
+        return latent.roll(by, -1)
+    if plan.edits not in ("replace", "region") or step != plan.steps // 2:
+        return None
+    other = latent + 1e-3 * torch.randn(SHAPE, generator=generator)
+    if plan.edits == "replace":
+        return other
+    return torch.cat([latent[..., :4], other[..., 4:]], dim=-1)
 
 
 def _roll_memory(scheduler: Any, shift: int) -> None:
@@ -195,43 +220,38 @@ def _roll_memory(scheduler: Any, shift: int) -> None:
         setattr(scheduler, name, parts if isinstance(kept, list) else parts[0])
 
 
-def _draws_now(scheduler: Any, *step: Any) -> bool:
-    """Whether this step of the scheduler depends on the generator."""
-    results = [
-        copy.deepcopy(scheduler).step(*step, return_dict=False, generator=torch.Generator().manual_seed(seed))[0]
-        for seed in (0, 1)
-    ]
-    return not torch.equal(*results)
-
-
 def run_loop(index: int, plan: Plan, call: Watch, scheduler: Any) -> Iterator[None]:
     """Denoise as planned, and hand over after every step."""
-    generator = torch.Generator().manual_seed(plan.seed)
+    generator = torch.Generator().manual_seed(plan.seed + 1)
     pictures = torch.randn(2, 1, 1, 4 * 4 * 8 * 8, generator=torch.Generator().manual_seed(10**6 + plan.texts))
     texts = {"cond": pictures[0], "uncond": pictures[1]}
     scheduler.set_timesteps(plan.steps)
-    latent = torch.randn(SHAPE, generator=generator)
-    guided, model, shift = GUIDED[plan.guided], call.model, 0
+    latent = _first_latent(plan)
+    guided, model = GUIDED[plan.guided], call.model
     for step, t in enumerate(scheduler.timesteps):
         if step == plan.stops_at:
             return
-        if plan.rolls == "every step" or (plan.rolls == "once" and step == plan.steps // 2):
-            by = int(torch.randint(1, 8, (1,), generator=generator))
-            shift, latent = (shift + by) % 8, latent.roll(by, -1)
-            _roll_memory(scheduler, by)
+        edited = _edit(plan, step, latent, scheduler, generator) if step else None
+        if edited is not None:
+            latent = edited
+            call.edited(index)
         total, count = torch.zeros(SHAPE), torch.zeros(4)
         for window, (low, high) in enumerate(plan.windows):
-            part = latent[:, :, low:high]
             given = t.clone()[None] if plan.copies else t.expand(1)
 
-            def ask(branch: str, latent: Tensor, text: Tensor, place: Any = (step, window, shift, given)) -> Tensor:
-                step, window, shift, given = place
-                where = {"step_index": step, "num_inference_steps": len(scheduler.timesteps)}
-                where["sigma"] = float(scheduler.sigmas[step])
-                with model.cache_context(branch, **where) if plan.named else nullcontext():
-                    return call(index, window, branch, step, shift, latent, given.expand(len(latent)), text)
+            def ask(branch: str, latent: Tensor, text: Tensor, place: Any = (step, window, given)) -> Tensor:
+                step, window, given = place
+                where: dict[str, Any] = {}
+                if plan.named:
+                    where = {"step_index": step, "num_inference_steps": len(scheduler.timesteps)}
+                    where["sigma"] = float(scheduler.sigmas[step])
+                name = f"window {window}/{branch}" if plan.names_windows else branch
+                is_named = plan.named or plan.names_windows
+                with model.cache_context(name, **where) if is_named else nullcontext():
+                    return call((index, window, branch), latent, given.expand(len(latent)), text)
 
             words = {name: text.clone() if plan.copies else text for name, text in texts.items()}
+            part = latent[:, :, low:high]
             if not guided(step, plan.steps):
                 output = ask("cond", part, words["cond"])
             elif plan.one_batch:
@@ -244,38 +264,40 @@ def run_loop(index: int, plan: Plan, call: Watch, scheduler: Any) -> Iterator[No
             count[low:high] += 1
         mixed = total / count.clamp_min(1).view(1, 1, 4, 1, 1)
         more = {"generator": generator} if plan.scheduler in NOISY else {}
-        if more and _draws_now(scheduler, mixed, t, latent):
-            call.drawn[index] = step + 1
         latent = scheduler.step(mixed, t, latent, return_dict=False, **more)[0]
         yield
 
 
 def draw(rng: random.Random) -> list[Plan]:
     """One to three loops that take turns."""
-    names = list(PLAIN) * 3 + list(NOISY)
     shared = Plan(
-        scheduler=rng.choice(names),
+        scheduler=rng.choice(list(PLAIN) * 3 + list(NOISY)),
         steps=rng.choice((12, 20)),
         speedup=rng.choice(SPEEDUPS),
         order=1,
         guided=rng.choice(list(GUIDED)),
         one_batch=rng.random() < 0.25,
         named=(named := rng.random() < 0.4),
-        blind=named and rng.random() < 0.5,
+        is_observed=not named or rng.random() < 0.5,
         copies=rng.random() < 0.3,
     )
-    windows = rng.choice((((0, 4),), ((0, 4),), ((0, 2), (2, 4)), ((0, 3), (1, 4)), ((0, 2), (1, 3), (2, 4))))
+    windows, names_windows = rng.choice(WINDOWS), rng.random() < 0.5
+    are_siblings, in_threads = rng.random() < 0.4, rng.random() < 0.3
     plans = []
     for index in range(rng.choice((1, 1, 2, 2, 3))):
-        alone = rng.random() < 0.5
         plans.append(
             replace(
                 shared,
-                seed=rng.randrange(10**6),
-                texts=rng.randrange(3),
-                windows=windows if not alone else ((0, 4),),
-                rolls=rng.choice(("no", "no", "no", "no", "every step", "once")),
+                seed=rng.randrange(1, 10**6),
+                sibling=rng.choice(SIBLINGS) if are_siblings else None,
+                texts=0 if are_siblings else rng.randrange(3),
+                windows=windows if rng.random() < 0.5 else WHOLE,
+                names_windows=names_windows,
+                # Without a scheduler, nothing tells which latent comes next.
+                edits=rng.choice(EDITS) if shared.is_observed else "no",
                 stops_at=rng.randrange(1, shared.steps) if index and rng.random() < 0.5 else None,
+                thread=rng.choice(("main", "own", "hops")) if in_threads else "main",
+                is_observed=shared.is_observed and (index == 0 or rng.random() < 0.5),
             )
         )
     return plans
@@ -284,129 +306,113 @@ def draw(rng: random.Random) -> list[Plan]:
 def run(plans: list[Plan], rng: random.Random) -> Watch:
     """Run loops that take turns at random on one accelerated transformer; each has a scheduler of its own."""
     model = WanTransformer3DModel()
-    watch = Watch(model, plans[0].scheduler in NOISY, plans[0].blind)
+    watch = Watch(model)
     kinds = PLAIN | NOISY
     schedulers = [kinds[plan.scheduler]() for plan in plans]
+    observed = [scheduler for plan, scheduler in zip(plans, schedulers, strict=True) if plan.is_observed]
     policy = FixedSteps(plans[0].full) if plans[0].full else general_schedule(plans[0].speedup)
-    config = GalaxyDiTConfig(policy, warmup=0.1, order=plans[0].order)
-    own = None if plans[0].blind else schedulers[0]
-    with torch.no_grad(), galaxydit.accelerate(model, config=config, scheduler=own):
-        loops = [
-            run_loop(index, plan, watch, scheduler)
-            for index, (plan, scheduler) in enumerate(zip(plans, schedulers, strict=True))
-        ]
-        while loops:
-            loop = rng.choice(loops)
+    config = GalaxyDiTConfig(policy, warmup=0.1, order=plans[0].order, few_steps=0)
+    main = observed[0] if observed else None
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(StepReuse, "predict", lambda *given: watch.predict(*given)))
+        stack.enter_context(patch.object(StepReuse, "_keep_video", lambda *given: watch.keep(*given)))
+        stack.enter_context(galaxydit.accelerate(model, config=config, scheduler=main, schedulers=observed[1:]))
+        pools = [[stack.enter_context(ThreadPoolExecutor(1)) for _ in range(_threads(plan))] for plan in plans]
+        loops = []
+        for index, (plan, scheduler) in enumerate(zip(plans, schedulers, strict=True)):
+            loops.append(run_loop(index, plan, watch, scheduler))
+        left = list(range(len(loops)))
+        turns = 0
+        while left:
+            index = rng.choice(left)
             for _ in range(rng.choice((1, 1, 2, 5))):
-                if next(loop, loop) is loop:
-                    loops.remove(loop)
+                turns += 1
+                if _advance(loops[index], pools[index], turns):
+                    left.remove(index)
                     break
     return watch
 
 
-class Undisturbed:
-    """Worst error by step, and predicted calls by speedup, of loops of the same kind that nothing disturbs."""
+def _threads(plan: Plan) -> int:
+    return {"main": 0, "own": 1, "hops": 2}[plan.thread]
 
-    def __init__(self) -> None:
-        self._worst: dict[tuple[Any, ...], dict[int, float]] = defaultdict(lambda: defaultdict(float))
-        self._ran: set[tuple[Any, ...]] = set()
-        self._reused: dict[tuple[Any, ...], int] = {}
 
-    def limit(self, plan: Plan, step: int) -> float:
-        """Worst error at this step over the loops until now."""
-        return self._worst[plan.key][step]
+def _advance(loop: Iterator[None], pools: list[ThreadPoolExecutor], turn: int) -> bool:
+    """Run one step of a loop, in one of its threads; whether it has ended."""
+    if not pools:
+        return _next(loop)
+    return pools[turn % len(pools)].submit(_next, loop).result()
 
-    def run(self, plan: Plan, full: tuple[int, ...]) -> None:
-        """Add loops that compute these steps, of both orders and several seeds."""
-        if (plan.key, full) in self._ran:
-            return
-        self._ran.add((plan.key, full))
-        for order in (0, 1):
-            for seed in range(3):
-                alone = replace(self._alone(plan), full=full, order=order, seed=seed, texts=seed)
-                for seen in run([alone], random.Random(0)).predicted:
-                    self._worst[plan.key][seen.step] = max(self.limit(plan, seen.step), seen.error)
 
-    def reused(self, plan: Plan) -> int:
-        """Number of predicted calls of this loop's kind and speedup."""
-        key = (*plan.key, plan.speedup)
-        if key not in self._reused:
-            self._reused[key] = len(run([self._alone(plan)], random.Random(0)).predicted)
-        return self._reused[key]
-
-    @staticmethod
-    def _alone(plan: Plan) -> Plan:
-        one_batch, blind = plan.one_batch, plan.blind
-        return Plan(
-            plan.scheduler, plan.steps, plan.speedup, 1, plan.guided, one_batch=one_batch, blind=blind, named=blind
-        )
+@torch.no_grad()
+def _next(loop: Iterator[None]) -> bool:
+    return next(loop, loop) is loop
 
 
 @dataclass
 class Tally:
+    """What random loops showed.
+
+    Attributes:
+        foreign: predictions from another latent's full steps, with their plans.
+        expected, reused: predicted calls of single loops that are declared, by an undisturbed loop and here.
+        silent: runs with a loop that is not declared, and without any warning.
+    """
+
     loops: int = 0
     predicted: int = 0
-    mixed: int = 0
-    siblings: int = 0
+    foreign: list[str] = field(default_factory=list)
     expected: int = 0
     reused: int = 0
-    worst: list[str] = field(default_factory=list)
+    silent: list[str] = field(default_factory=list)
+    repeated: list[str] = field(default_factory=list)
+    _alone: dict[Plan, int] = field(default_factory=dict)
 
-    def add(self, plans: list[Plan], watch: Watch, undisturbed: Undisturbed) -> None:
+    def add(self, plans: list[Plan], rng: random.Random) -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            watch = run(plans, rng)
+        said = Counter(str(each.message) for each in caught if issubclass(each.category, galaxydit.FullComputeWarning))
         self.loops += len(plans)
-        self.predicted += len(watch.predicted)
-        for seen in watch.predicted:
-            if seen.error <= max(2 * seen.own_error, ROUNDING):
-                continue
-            own, full = plans[seen.loop], tuple(sorted(watch.computed[seen.loop, seen.window, seen.branch]))
-            # The plugin knows the scheduler of the first loop, and takes it for that of others with equal timesteps.
-            kinds = [replace(own, blind=blind) for blind in (False, True)]
-            for kind in kinds:
-                undisturbed.run(kind, full)
-            limit = max(undisturbed.limit(kind, seen.step) for kind in kinds)
-            if seen.error > 2 * limit:
-                near = any(
-                    other != (seen.loop, seen.window)
-                    and latent.shape == seen.latent.shape
-                    and float((latent - seen.latent).norm() / seen.latent.norm()) < SIBLINGS
-                    for other, latent in watch.latents[seen.step]
-                )
-                self.siblings += near
-                self.mixed += not near
-                if not near:
-                    self.worst.append(f"{own} {seen} > 2 x {limit:.3f}")
-        for index, plan in enumerate(plans):
-            is_located = index == 0 or plan.named  # else its step is unknown, so it is computed in full with a warning
-            if is_located and plan.scheduler in PLAIN and plan.stops_at is None and plan.rolls == "no":
-                self.expected += undisturbed.reused(plan) * len(plan.windows)
-                self.reused += sum(seen.loop == index for seen in watch.predicted)
+        self.predicted += watch.predicted.total()
+        self.foreign += [f"{text} of {plans}" for text in watch.foreign]
+        self.repeated += [text for text, times in said.items() if times > 1]
+        if any(not plan.is_declared and plan.stops_at is None for plan in plans) and not said:
+            self.silent.append(str(plans))
+        if len(plans) == 1 and plans[0].is_declared and plans[0].is_plain:
+            self.expected += self._undisturbed(plans[0])
+            self.reused += watch.predicted[0]
+
+    def _undisturbed(self, plan: Plan) -> int:
+        alone = replace(plan, seed=1, sibling=None, texts=0, copies=False, thread="main")
+        if alone not in self._alone:
+            self._alone[alone] = run([alone], random.Random(0)).predicted[0]
+        return self._alone[alone]
 
     def __str__(self) -> str:
         share = self.reused / max(1, self.expected)
         return (
-            f"{self.loops} loops, {self.predicted} predicted calls, "
-            f"{self.mixed} with more than twice the error of undisturbed loops, {self.siblings} of siblings nearer "
-            f"than {SIBLINGS}; without drawn noise {share:.1%} of the reuse of undisturbed loops"
+            f"{self.loops} loops, {self.predicted} predicted calls, {len(self.foreign)} from another latent's full "
+            f"steps; single declared loops have {share:.1%} of the reuse of undisturbed ones; {len(self.silent)} runs "
+            f"with an undeclared loop and no warning; {len(self.repeated)} warnings said twice"
         )
 
 
-def run_for(seconds: float, seed: int, undisturbed: Undisturbed, most: int = 10**9) -> Tally:
+def run_for(seconds: float, seed: int, most: int = 10**9) -> Tally:
     """Draw and run loops for this long, or until there are `most`."""
     tally, rng, end = Tally(), random.Random(seed), time.monotonic() + seconds
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        while tally.loops < most and time.monotonic() < end:
-            plans = draw(rng)
-            tally.add(plans, run(plans, rng), undisturbed)
+    while tally.loops < most and time.monotonic() < end:
+        tally.add(draw(rng), rng)
     return tally
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--loops", type=int, default=10**9)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    result = run_for(60 * given.minutes, given.seed, Undisturbed())
+    result = run_for(60 * given.minutes, given.seed, given.loops)
     print(result)  # noqa: T201
-    print(*result.worst[:20], sep="\n")  # noqa: T201
+    print(*result.foreign[:20], *result.silent[:5], *result.repeated[:5], sep="\n")  # noqa: T201

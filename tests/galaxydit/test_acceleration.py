@@ -302,7 +302,7 @@ def test_tensors_are_let_go_when_the_generation_ends(tiny_wan_pipeline: WanPipel
         run(tiny_wan_pipeline)
         generation = acceleration._session.current
         assert generation is not None
-        assert not generation.trajectories
+        assert not generation.histories
         assert acceleration.report.bytes_held > 0
 
 
@@ -423,19 +423,43 @@ def test_another_scheduler_put_in_later_is_followed(tiny_wan_pipeline: WanPipeli
     assert acceleration.report.reused_steps > 0
 
 
-def test_a_pipeline_with_its_own_scheduler_on_the_same_transformer_is_not_corrected_by_the_others(
-    tiny_wan_pipeline: WanPipeline,
-) -> None:
-    pipe, every_third = tiny_wan_pipeline, GalaxyDiTConfig(FixedSteps(range(0, 12, 3)), order=0)
+EVERY_THIRD = GalaxyDiTConfig(FixedSteps(range(0, 12, 3)), order=0)
+
+
+def with_own_scheduler(pipe: WanPipeline) -> WanPipeline:
+    """A second pipeline with all parts of the first but its scheduler."""
     other = WanPipeline(**(pipe.components | {"scheduler": FlowMatchEulerDiscreteScheduler(shift=3.0)}))
     other.set_progress_bar_config(disable=True)
-    with galaxydit.accelerate(other, config=replace(every_third, correction=False)):
+    return other
+
+
+def test_a_second_pipeline_whose_own_scheduler_nobody_named_is_computed_in_full_with_a_warning(
+    tiny_wan_pipeline: WanPipeline,
+) -> None:
+    other = with_own_scheduler(tiny_wan_pipeline)
+    plain = run(other)
+    with galaxydit.accelerate(tiny_wan_pipeline, config=EVERY_THIRD) as acceleration:
+        first = run(tiny_wan_pipeline)
+        with pytest.warns(FullComputeWarning, match=r"no observed scheduler .*schedulers=\[\.\.\.\]"):
+            assert torch.equal(run(other), plain)
+        assert torch.equal(run(tiny_wan_pipeline), first)
+    assert [(report.reused_steps, report.notes) for report in acceleration.reports] == [(8, ())] * 2
+
+
+@pytest.mark.filterwarnings("error::galaxydit.FullComputeWarning")
+def test_a_second_pipeline_whose_own_scheduler_is_named_is_accelerated_and_corrected_by_that(
+    tiny_wan_pipeline: WanPipeline,
+) -> None:
+    other = with_own_scheduler(tiny_wan_pipeline)
+    with galaxydit.accelerate(other, config=replace(EVERY_THIRD, correction=False)):
+        uncorrected = run(other)
+    with galaxydit.accelerate(other, config=EVERY_THIRD):
         expected = run(other)
-    with galaxydit.accelerate(pipe, config=every_third) as acceleration:
-        run(pipe)
+    with galaxydit.accelerate(tiny_wan_pipeline, config=EVERY_THIRD, schedulers=[other.scheduler]) as acceleration:
+        run(tiny_wan_pipeline)
         assert torch.equal(run(other), expected)
-    assert len(acceleration.reports) == 2
-    assert "another scheduler" in acceleration.report.notes[0]
+    assert not torch.equal(expected, uncorrected)
+    assert [(report.reused_steps, report.notes) for report in acceleration.reports] == [(8, ())] * 2
 
 
 def drive_by_hand(transformer: WanTransformer3DModel, scheduler: Any, steps: int = 12) -> Tensor:

@@ -481,11 +481,13 @@ def test_a_family_keeps_the_contract_of_diffusers_caches(tiny: Tiny, scheduler: 
     registry = HookRegistry.check_if_exists_or_initialize(transformer)
     reset = transformer._reset_stateful_cache if is_cache_mixin else registry.reset_stateful_hooks
     scheduler.set_timesteps(STEPS)
-    for timestep in scheduler.timesteps[:3]:
-        call(transformer, tiny, noise(tiny.latents, 0), timestep, noise(tiny.conditions, 1), "cond")
+    latents = noise(tiny.latents, 0)
+    for index, timestep in enumerate(scheduler.timesteps[:3]):
+        predicted = call(transformer, tiny, latents, timestep, noise(tiny.conditions, 1), "cond")
+        latents = move(latents, predicted, timestep, scheduler, index)
     reset()
     assert [report.steps_run for report in acceleration.reports] == [STEPS, 3]
-    assert not acceleration._session.current.trajectories
+    assert not acceleration._session.current.histories
     assert equal(denoise(transformer, tiny, scheduler), reused)
     assert len(acceleration.reports) == 3
     acceleration.remove()

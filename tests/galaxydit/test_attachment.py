@@ -161,7 +161,8 @@ def test_a_removed_handle_cannot_be_entered_again(tiny_wan: Any) -> None:
         pass
 
 
-def test_an_aborted_pipeline_on_the_same_transformer_leaves_nothing_to_another(tiny_wan: Any) -> None:
+@pytest.mark.parametrize("is_named", [True, False], ids=["named scheduler", "unknown scheduler"])
+def test_an_aborted_pipeline_on_the_same_transformer_leaves_nothing_to_another(tiny_wan: Any, is_named: bool) -> None:
     """Both have the same text tensors, and the one goes on with the step after the last of the other."""
     other = WanPipeline(
         **(
@@ -186,10 +187,14 @@ def test_an_aborted_pipeline_on_the_same_transformer_leaves_nothing_to_another(t
                 )
         return tensors
 
-    with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN) as acceleration:
-        alone = tiny_wan.run(**shared)
-        assert torch.equal(tiny_wan.run(**shared, callback_on_step_end=meanwhile), alone)
-    assert len(acceleration.reports) == 3
+    schedulers = [other.scheduler] if is_named else []
+    with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN, schedulers=schedulers) as acceleration:
+        tiny_wan.run(**shared)
+        with pytest.warns(galaxydit.FullComputeWarning, match="so (it|the rest of this loop) is computed in full"):
+            tiny_wan.run(**shared, callback_on_step_end=meanwhile)
+    first, second = (report for report in acceleration.reports if report.calls[0].step == 0 and len(report.calls) > 20)
+    assert not any(call.reused for call in second.calls[12:])
+    assert [call.reused for call in second.calls[:12]] == [call.reused for call in first.calls[:12]]
 
 
 def test_a_later_decoding_does_not_count_for_a_finished_video(tiny_wan: Any) -> None:

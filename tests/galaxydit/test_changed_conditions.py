@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig
 from galaxydit.families import FAMILIES, SEPARATE
-from galaxydit.runtime.identity import ALWAYS_MOVING
+from galaxydit.runtime.placing import ALWAYS_MOVING
 from tests.galaxydit.test_all_families import TINY, Tiny, denoise
 
 STEPS = 14

@@ -159,12 +159,12 @@ def test_generate_with_acceleration_reports_what_it_did(
 def test_a_video_whose_steps_were_not_recognised_is_written_all_the_same(
     tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):
-    monkeypatch.setattr("galaxydit.runtime.identity.locate", lambda *_: None)
+    monkeypatch.setattr("galaxydit.runtime.loop_watch.LoopWatch._begin", lambda *_: None)
     assert run("generate", "--model", tiny_wan_folder, "--prompt", PROMPT, "--out", tmp_path / "a.mp4", *SMALL) == 0
     assert load_video(tmp_path / "a.mp4").shape == (5, 32, 32, 3)
     shown = capsys.readouterr()
     assert "denoising " in shown.out
-    assert "the step of this call is unknown" in shown.err
+    assert "no observed scheduler has begun its loop" in shown.err
 
 
 def test_a_warning_is_one_line(tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture):

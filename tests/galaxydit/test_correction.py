@@ -15,7 +15,7 @@ from galaxydit.acceleration import Acceleration
 from galaxydit.extrapolation import CORRECTED, CachedStep, correction, missed, predict
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.scheduler_response import scheduler_response
-from galaxydit.runtime.step import draws_noise
+from galaxydit.schedulers import draws_noise
 from tests.galaxydit.test_acceleration import run
 from tests.galaxydit.test_samplers import SCHEDULERS
 

@@ -16,7 +16,10 @@ from galaxydit.acceleration import Acceleration
 from galaxydit.report import Report
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.engine import Engine
+from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.reuse import GIVEN_UP, StepReuse
+from galaxydit.runtime.window import Window
+from galaxydit.runtime.work import Work
 from tests.galaxydit.injected_failures import FAILURES, Failure, UnguardedEngine
 from tests.galaxydit.test_acceleration import run
 
@@ -27,12 +30,12 @@ STEPS = 40
 class Coinciding:
     """Mixin for `Engine`: every other two noise levels almost coincide, so that slopes are 10 times too large."""
 
-    def _locate(self, *arguments: Any) -> Call | None:
-        call: Call | None = super()._locate(*arguments)  # type: ignore[misc]
-        assert call is not None
+    def _decide_before(self, call: Call, window: Window, generation: Generation) -> Work:
         levels = tuple(1 - (step - step % 2 * 0.99) / (STEPS + 1) for step in range(STEPS))
-        call.generation.sigmas, call.info = levels, replace(call.info, sigma=levels[call.info.step])
-        return call
+        generation.sigmas = levels
+        call = replace(call, info=replace(call.info, sigma=levels[call.info.step]))
+        work: Work = super()._decide_before(call, window, generation)  # type: ignore[misc]
+        return work
 
 
 def generate(pipe: WanPipeline, kind: type[Engine], config: GalaxyDiTConfig, **changes: Any) -> tuple[Tensor, Report]:
@@ -113,9 +116,9 @@ def test_each_sample_of_a_batch_gives_up_its_own_slope(
     judged: dict[int, bool] = {}
     original = StepReuse.follows_slope
 
-    def failing(self: StepReuse, call: Call, sample: int) -> bool:
-        call.state.slope_failures[call.branch, 1] = (True,) * 8
-        judged[sample] = original(self, call, sample)
+    def failing(self: StepReuse, work: Work, sample: int) -> bool:
+        work.history.slope_failures[work.call.branch, 1] = (True,) * 8
+        judged[sample] = original(self, work, sample)
         return judged[sample]
 
     monkeypatch.setattr(StepReuse, "follows_slope", failing)

@@ -1,12 +1,14 @@
-"""Two or three windows a step on every family's transformer: each is denoised as if it were alone."""
+"""Windows on every family's transformer: those with names are denoised as if alone, others are computed in full."""
 
 import copy
 from contextlib import nullcontext
 from typing import Any
 
+import diffusers
 import pytest
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler
+from diffusers.models.cache_utils import CacheMixin
 from torch import Tensor, nn
 
 import galaxydit
@@ -15,45 +17,62 @@ from tests.galaxydit.test_all_families import OFTEN, TINY, Tiny, move, noise, pr
 STEPS = 12
 
 
-class WithoutContexts:
-    """A transformer that is called outside diffusers' cache contexts."""
+class OfWindow:
+    """A transformer that is called in the cache contexts of one window, or outside all contexts."""
 
-    def __init__(self, transformer: nn.Module) -> None:
+    def __init__(self, transformer: nn.Module, window: str | None) -> None:
         self.transformer = transformer
+        self.window = window
 
     def __call__(self, **arguments: Any) -> Any:
         return self.transformer(**arguments)
 
     def cache_context(self, name: str) -> Any:
-        return nullcontext()
+        if self.window is None:
+            return nullcontext()
+        return self.transformer.cache_context(f"{self.window}/{name}")
 
 
 @torch.no_grad()
-def denoise_windows(transformer: Any, tiny: Tiny, scheduler: Any, windows: tuple[int, ...]) -> list[Tensor]:
-    """Latents that do not overlap, stepped by schedulers of their own; `scheduler` counts the steps for the plugin."""
+def denoise_windows(callers: list[Any], tiny: Tiny, scheduler: Any, windows: tuple[int, ...]) -> list[Tensor]:
+    """Latents that do not overlap, each called by its own caller and stepped by a copy of the scheduler."""
     own = [copy.deepcopy(scheduler) for _ in windows]
-    for one in (scheduler, *own):
+    for one in own:
         one.set_timesteps(STEPS)
     latents, texts = [noise(tiny.latents, 10 * window) for window in windows], texts_of(tiny)
-    for index, timestep in enumerate(scheduler.timesteps):
-        predicted = [predict(transformer, tiny, one, timestep, texts) for one in latents]
-        latents = [move(*parts, timestep, one, index) for *parts, one in zip(latents, predicted, own, strict=True)]
-        scheduler.step(predicted[0][0], timestep, torch.zeros_like(predicted[0][0]))
+    for index, timestep in enumerate(own[0].timesteps):
+        predicted = []
+        for caller, one in zip(callers, latents, strict=True):
+            predicted.append(predict(caller, tiny, one, timestep, texts))
+        moved = zip(latents, predicted, own, strict=True)
+        latents = [move(one, parts, timestep, stepping, index) for one, parts, stepping in moved]
     return [torch.cat([part.flatten() for part in one.values()]) for one in latents]
 
 
-@pytest.mark.parametrize("contexts", ["of branches", "none"])
-@pytest.mark.parametrize("name", TINY)
-def test_each_window_is_denoised_as_if_it_were_alone(name: str, contexts: str) -> None:
+@pytest.mark.parametrize("name", [name for name in TINY if issubclass(getattr(diffusers, name), CacheMixin)])
+def test_each_named_window_is_denoised_as_if_it_were_alone(name: str) -> None:
     tiny = TINY[name]
     transformer, scheduler = tiny.build(), FlowMatchEulerDiscreteScheduler(shift=3.0)
-    caller = transformer if contexts == "of branches" else WithoutContexts(transformer)
 
     def run(*windows: int) -> list[Tensor]:
+        callers = [OfWindow(transformer, f"window {window}") for window in windows]
         with galaxydit.accelerate(transformer, config=OFTEN, scheduler=scheduler) as acceleration:
-            latents = denoise_windows(caller, tiny, scheduler, windows)
+            latents = denoise_windows(callers, tiny, scheduler, windows)
         assert sum(call.reused for call in acceleration.report.calls) == len(acceleration.report.calls) // 2
         return latents
 
     alone = [run(window)[0] for window in range(3)]
     assert all(map(torch.equal, run(0, 1, 2), alone))
+
+
+@pytest.mark.parametrize("contexts", ["of branches", "none"])
+@pytest.mark.parametrize("name", TINY)
+def test_windows_without_a_name_are_computed_in_full_with_a_warning(name: str, contexts: str) -> None:
+    tiny, windows = TINY[name], (0, 1, 2)
+    transformer, scheduler = tiny.build(), FlowMatchEulerDiscreteScheduler(shift=3.0)
+    caller = transformer if contexts == "of branches" else OfWindow(transformer, None)
+    plain = denoise_windows([caller] * 3, tiny, scheduler, windows)
+    warned = pytest.warns(galaxydit.FullComputeWarning, match="computed in full|nothing before it is reused")
+    with galaxydit.accelerate(transformer, config=OFTEN, scheduler=scheduler), warned:
+        latents = denoise_windows([caller] * 3, tiny, scheduler, windows)
+    assert all(map(torch.equal, latents, plain))

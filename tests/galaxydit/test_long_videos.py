@@ -119,8 +119,11 @@ def test_frames_at_different_noise_levels_are_computed_in_full_with_the_reason()
     asynchronous = {"ar_step": 2, "causal_block_size": 1, "base_num_frames": 13}
     plain = run(**asynchronous)
     with (
-        pytest.warns(galaxydit.FullComputeWarning, match="frames at different noise levels have none"),
+        pytest.warns(galaxydit.FullComputeWarning, match="as with frames at different noise levels"),
         galaxydit.accelerate(pipe, config=OFTEN) as acceleration,
     ):
         assert torch.equal(run(**asynchronous), plain)
-    assert not any(call.reused for report in acceleration.reports for call in report.calls)
+    (report,) = acceleration.reports
+    assert not any(call.reused for call in report.calls)
+    (note,) = report.notes
+    assert "frames at different noise levels" in note

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +19,9 @@ from diffusers import (
 from torch import Tensor
 
 import galaxydit
-from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
+from galaxydit import FixedSteps, FullComputeWarning, GalaxyDiTConfig, Threshold
 from galaxydit.policies.policy import Reason
-from galaxydit.runtime.session import Session
+from galaxydit.runtime.generation import Generation
 
 OFTEN = GalaxyDiTConfig(Threshold(50.0), max_consecutive=2)
 NEVER = GalaxyDiTConfig(FixedSteps(tuple(range(60))))
@@ -150,39 +151,77 @@ def test_a_generation_begun_again_at_a_later_index_starts_without_history(tiny_w
     assert acceleration.report.reused_steps > 0
 
 
-@pytest.mark.filterwarnings("ignore:galaxydit. the step of this call is unknown")
+class TwoLoops:
+    """Two denoising loops by hand on one transformer, each with its scheduler, its noise and its text tensors."""
+
+    def __init__(self, transformer: Any, *, have_own_texts: bool = True) -> None:
+        self.transformer = transformer
+        self.schedulers = [SCHEDULERS["Euler"]() for _ in range(2)]
+        self.texts = [texts(1), texts(2 if have_own_texts else 1)]
+
+    def begin(self, index: int) -> Iterator[Tensor]:
+        scheduler = self.schedulers[index]
+        scheduler.set_timesteps(12)
+        return loop(self.transformer, scheduler, self.texts[index], noise(index), range(12))
+
+    def take_turns(self, offset: int) -> list[Tensor]:
+        """The latents of all steps; the second loop is so many steps ahead."""
+        first, second = self.begin(0), self.begin(1)
+        latents = [next(second) for _ in range(offset)]
+        for _ in range(12 - offset):
+            latents += [next(first), next(second)]
+        return latents
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["both schedulers are named", "one scheduler is named"])
 @pytest.mark.parametrize("own_texts", [True, False], ids=["texts of its own", "the same words"])
 @pytest.mark.parametrize("offset", [0, 1])
-def test_two_loops_that_take_turns_on_one_transformer_are_not_mixed(
-    tiny_wan: Any, own_texts: bool, offset: int
+def test_two_loops_that_take_turns_on_one_transformer_are_computed_in_full_with_a_warning(
+    tiny_wan: Any, own_texts: bool, offset: int, is_named: bool
 ) -> None:
-    """Each has its scheduler and text tensors. The other's steps come at the same index, or look like the next one."""
-    transformer = tiny_wan.pipe.transformer
-    schedulers = [SCHEDULERS["Euler"]() for _ in range(2)]
-    text = [texts(1), texts(2 if own_texts else 1)]
-
-    def begin() -> list[Iterator[Tensor]]:
-        for scheduler in schedulers:
-            scheduler.set_timesteps(12)
-        return [
-            loop(transformer, scheduler, words, noise(index), range(12))
-            for index, (scheduler, words) in enumerate(zip(schedulers, text, strict=True))
-        ]
-
+    """The other's steps come at the same index, or look like the next one."""
+    both = TwoLoops(tiny_wan.pipe.transformer, have_own_texts=own_texts)
+    named = {"scheduler": both.schedulers[0], "schedulers": both.schedulers[1:] if is_named else []}
     with torch.no_grad():
-        plain = list(begin()[1])
-        with galaxydit.accelerate(transformer, config=OFTEN, scheduler=schedulers[0]):
-            alone = list(begin()[0])
-            first, second = begin()
-            for _ in range(offset):
-                next(second)
-            together = list(zip(first, second, strict=False))
-    for index, (accelerated, other) in enumerate(together):
-        assert torch.equal(accelerated, alone[index])
-        assert torch.equal(other, plain[index + offset]), "its scheduler is not the one that is known"
+        plain = both.take_turns(offset)
+        with galaxydit.accelerate(both.transformer, config=OFTEN, **named) as acceleration:
+            with pytest.warns(FullComputeWarning, match="computed in full|nothing before it is reused"):
+                together = both.take_turns(offset)
+            assert not any(call.reused for report in acceleration.reports for call in report.calls)
+            list(both.begin(0))
+            assert acceleration.report.reused_steps == 6, "the next loop is alone"
+    assert all(map(torch.equal, together, plain))
 
 
-@pytest.mark.filterwarnings("ignore:galaxydit. the step of this call is unknown")
+@pytest.mark.filterwarnings("error::galaxydit.FullComputeWarning")
+@pytest.mark.parametrize("own_texts", [True, False], ids=["texts of its own", "the same words"])
+def test_two_loops_with_named_schedulers_are_accelerated_one_after_the_other_and_in_threads(
+    tiny_wan: Any, own_texts: bool
+) -> None:
+    both = TwoLoops(tiny_wan.pipe.transformer, have_own_texts=own_texts)
+
+    @torch.no_grad()
+    def advance(one: Iterator[Tensor]) -> Tensor:
+        return next(one)
+
+    def alone(index: int) -> list[Tensor]:
+        with galaxydit.accelerate(both.transformer, config=OFTEN, scheduler=both.schedulers[index]), torch.no_grad():
+            return list(both.begin(index))
+
+    expected = [alone(0), alone(1)]
+    with galaxydit.accelerate(both.transformer, config=OFTEN, schedulers=both.schedulers) as acceleration:
+        with torch.no_grad():
+            one_after_the_other = [list(both.begin(index)) for index in (0, 1)]
+        with ThreadPoolExecutor(1) as thread:
+            first, second = both.begin(0), thread.submit(both.begin, 1).result()
+            in_turns = [(advance(first), thread.submit(advance, second).result()) for _ in range(12)]
+    for index in (0, 1):
+        assert all(map(torch.equal, one_after_the_other[index], expected[index]))
+        assert all(map(torch.equal, [pair[index] for pair in in_turns], expected[index]))
+    assert [report.reused_steps for report in acceleration.reports] == [6] * 4
+
+
+@pytest.mark.filterwarnings("ignore:galaxydit. no observed scheduler has begun")
 def test_two_threads_that_share_a_transformer_are_not_mixed(tiny_wan: Any) -> None:
     """The second thread's whole step happens while the first is inside a block of its conditional call."""
     transformer = tiny_wan.pipe.transformer
@@ -258,25 +297,42 @@ def test_two_pipelines_whose_steps_alternate_are_not_mixed(tiny_wan: Any) -> Non
     assert all(map(torch.equal, alternate(OFTEN), alone))
 
 
+@pytest.mark.filterwarnings("error::galaxydit.FullComputeWarning")
 def test_a_pipeline_may_end_while_a_call_of_another_begins(tiny_wan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    enter = Session.enter
+    """Pipelines reset the transformer at their end; the other one is in a thread of its own."""
+    with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN):
+        alone = tiny_wan.run()
+    enter, ended = Generation.enter, []
 
-    def enter_as_another_ends(session: Session, call: Any, group: Any) -> Any:
-        found = enter(session, call, group)
+    def enter_as_another_ends(generation: Generation, call: Any, window: Any) -> Any:
+        found = enter(generation, call, window)
         if call.info.step == 5:
-            session.end()
+            thread = threading.Thread(target=tiny_wan.pipe.transformer._reset_stateful_cache)
+            thread.start()
+            thread.join()
+            ended.append(call.branch)
         return found
 
-    monkeypatch.setattr(Session, "enter", enter_as_another_ends)
+    monkeypatch.setattr(Generation, "enter", enter_as_another_ends)
     with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN) as acceleration:
-        tiny_wan.run()
-    assert sum(len(report.calls) for report in acceleration.reports) == 24
+        assert torch.equal(tiny_wan.run(), alone)
+    assert ended == ["cond", "uncond"]
+    (report,) = acceleration.reports
+    assert (len(report.calls), report.reused_steps, report.notes) == (24, 6, ())
 
 
-def test_a_pipeline_run_from_the_callback_of_another_is_not_mixed(tiny_wan: Any) -> None:
-    inner = WanPipeline(**(tiny_wan.pipe.components | {"scheduler": SCHEDULERS["Euler"]()}))
-    inner.set_progress_bar_config(disable=True)
-    tiny_inner = replace(tiny_wan, pipe=inner)
+def inside_of(tiny: Any, scheduler: Any) -> Any:
+    """A second pipeline with all parts of a tiny one but its scheduler."""
+    pipe = WanPipeline(**(tiny.pipe.components | {"scheduler": scheduler}))
+    pipe.set_progress_bar_config(disable=True)
+    return replace(tiny, pipe=pipe)
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["named scheduler", "scheduler that nobody named"])
+def test_a_pipeline_run_from_the_callback_of_another_is_not_mixed(tiny_wan: Any, is_named: bool) -> None:
+    """The outer loop is computed in full from there on."""
+    inner = inside_of(tiny_wan, SCHEDULERS["Euler"]())
+    schedulers = [inner.pipe.scheduler] if is_named else []
     inner_latents = []
 
     def stop(pipe: Any, index: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
@@ -287,13 +343,42 @@ def test_a_pipeline_run_from_the_callback_of_another_is_not_mixed(tiny_wan: Any)
     def nest(pipe: Any, index: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
         if index == 5:
             with pytest.raises(InterruptedError):
-                tiny_inner.run(callback_on_step_end=stop)
+                inner.run(callback_on_step_end=stop)
         if index == 8:
-            inner_latents.append(tiny_inner.run())
+            inner_latents.append(inner.run())
+        return tensors
+
+    plain = inner.run()
+    with galaxydit.accelerate(tiny_wan.pipe, config=GalaxyDiTConfig(FixedSteps((0, 1, 2, *range(5, 12))))):
+        expected = tiny_wan.run()
+    with galaxydit.accelerate(inner.pipe, config=OFTEN):
+        alone = inner.run()
+    with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN, schedulers=schedulers) as acceleration:
+        with pytest.warns(FullComputeWarning, match="as in a callback|no observed scheduler has begun"):
+            nested = tiny_wan.run(callback_on_step_end=nest)
+        reports = acceleration.reports
+        tiny_wan.run()
+        assert acceleration.report.reused_steps == 6, "the next loop is alone"
+    assert torch.equal(nested, expected)
+    assert torch.equal(inner_latents[0], alone if is_named else plain)
+    assert not torch.equal(alone, plain)
+    assert reports[0].reused_steps == 2
+    assert [report.reused_steps for report in reports[1:]] == ([2, 6] if is_named else [])
+
+
+def test_a_pipeline_that_shares_the_scheduler_is_accelerated_in_a_callback(tiny_wan: Any) -> None:
+    """It sets the timesteps anew, so the outer pipeline cannot go on."""
+    inner, latents = inside_of(tiny_wan, tiny_wan.pipe.scheduler), []
+
+    def take_over(pipe: Any, index: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+        if index == 5:
+            latents.append(inner.run())
+            pipe._interrupt = True
         return tensors
 
     with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN) as acceleration:
-        nested = tiny_wan.run(callback_on_step_end=nest)
-        assert torch.equal(inner_latents[0], tiny_inner.run())
-        assert torch.equal(nested, tiny_wan.run())
-    assert [report.calls[0].step for report in acceleration.reports] == [0] * 5
+        alone = inner.run()
+        tiny_wan.run(callback_on_step_end=take_over)
+        assert torch.equal(inner.run(), alone)
+    assert torch.equal(latents[0], alone)
+    assert [report.reused_steps for report in acceleration.reports] == [6, 2, 6, 6]

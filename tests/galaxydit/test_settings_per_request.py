@@ -90,15 +90,15 @@ def test_settings_are_checked_as_in_accelerate_and_wrong_ones_change_nothing(tin
             change()
 
 
-def test_a_context_that_is_never_entered_keeps_no_session(tiny_wan: Any) -> None:
+def test_a_context_that_is_never_entered_keeps_no_settings(tiny_wan: Any) -> None:
     with galaxydit.accelerate(tiny_wan.pipe) as acceleration:
-        peers = acceleration._session.peers
+        others = acceleration._attachments._others
         for _ in range(3):
             acceleration.using(quality="lossless")
-        assert peers == [acceleration._session]
+        assert others == []
         with acceleration.using(quality="lossless") as request:
-            assert peers == [acceleration._session, request.session]
-        assert peers == [acceleration._session]
+            assert others == [request]
+        assert others == []
 
 
 def test_settings_within_a_generation_hold_from_the_next_one_on(tiny_wan: Any) -> None:
@@ -267,7 +267,7 @@ def test_on_report_may_fail_or_change_the_settings(tiny_wan: Any) -> None:
         assert torch.equal(tiny_wan.run(), first)
         with pytest.raises(RuntimeError, match="stopped"), acceleration.using(quality="fast"):
             tiny_wan.run(callback_on_step_end=fail)
-        assert len(acceleration._session.peers) == 1
+        assert acceleration._attachments._others == []
         assert len(seen) == len(acceleration.reports) == 4
 
 
@@ -299,17 +299,19 @@ def test_a_block_that_is_left_in_another_context_ends(tiny_wan: Any) -> None:
         videos = stream()
         contextvars.copy_context().run(next, videos)
         videos.close()
-        assert len(acceleration._session.peers) == 1
+        assert acceleration._attachments._others == []
 
 
 def by_hand(transformer: Any, scheduler: Any, steps: Any, latent: Tensor) -> Iterator[Tensor]:
-    """Euler's steps, without a call of `set_timesteps` at their beginning; yields the latent after each."""
+    """Steps of a loop of one's own; yields the latent after each."""
     text = torch.full((1, 8, transformer.config.text_dim), 0.5)
+    scheduler.set_timesteps(20)
     for step in steps:
-        timestep, (sigma, after) = scheduler.timesteps[step], scheduler.sigmas[step : step + 2].tolist()
+        timestep, sigma = scheduler.timesteps[step], float(scheduler.sigmas[step])
         context = {"step_index": step, "num_inference_steps": 20, "sigma": sigma, "timestep": timestep}
         with torch.no_grad(), transformer.cache_context("cond", **context):
-            latent = latent + (after - sigma) * transformer(latent, timestep.expand(1), text, return_dict=False)[0]
+            output = transformer(latent, timestep.expand(1), text, return_dict=False)[0]
+        latent = scheduler.step(output, timestep, latent, return_dict=False)[0]
         yield latent
 
 
@@ -319,14 +321,16 @@ def test_settings_of_a_loop_that_was_left_or_of_another_task_do_not_serve_the_ne
     noise = torch.randn(1, transformer.config.in_channels, 2, 4, 4)
     loop = partial(by_hand, transformer, scheduler)
     (*_, plain) = loop(range(20), noise)
-    with galaxydit.accelerate(transformer, speedup=3.0, scheduler=scheduler) as acceleration:
+    second = FlowMatchEulerDiscreteScheduler(shift=5.0)
+    loops = {"fast": loop, "lossless": partial(by_hand, transformer, second)}
+    with galaxydit.accelerate(transformer, speedup=3.0, scheduler=scheduler, schedulers=[second]) as acceleration:
         (*_, fast) = loop(range(20), noise)
         assert not torch.equal(fast, plain)
 
         async def serve(quality: str) -> Tensor:
             with acceleration.using(quality=quality):
                 latents = []
-                for latent in loop(range(20), noise):
+                for latent in loops[quality](range(20), noise):
                     latents.append(latent)
                     await asyncio.sleep(0)
                 return latents[-1]
@@ -349,7 +353,7 @@ def test_a_preview_in_a_callback_has_the_settings_of_its_block(tiny_wan: Any) ->
     other = WanPipeline(**(tiny_wan.pipe.components | {"scheduler": deepcopy(tiny_wan.pipe.scheduler)}))
     preview = partial(type(tiny_wan)(other, tiny_wan.arguments).run, num_inference_steps=12)
     plain, shown = preview(), []
-    with galaxydit.accelerate(tiny_wan.pipe, speedup=3.0) as acceleration:
+    with galaxydit.accelerate(tiny_wan.pipe, speedup=3.0, schedulers=[other.scheduler]) as acceleration:
 
         def show(pipe: Any, step: int, *_: Any) -> dict[str, Any]:
             if step == 6:

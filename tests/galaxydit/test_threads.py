@@ -115,7 +115,7 @@ def test_a_block_a_thread_may_be_left_outside_the_lock_around_the_call(wan: Any)
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(serve, range(4)))
         assert len(acceleration.reports) == 4 * GENERATIONS
-        assert acceleration._session.peers == [acceleration._session]
+        assert acceleration._attachments._others == []
 
 
 def test_a_thread_that_walks_through_the_hooks_meanwhile_finds_each(wan: Any) -> None:

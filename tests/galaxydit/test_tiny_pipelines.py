@@ -10,7 +10,7 @@ from tiny_table import PIPELINES
 
 import galaxydit
 from galaxydit.runtime.recognition import transformers_of
-from galaxydit.runtime.step import draws_noise
+from galaxydit.schedulers import draws_noise
 
 
 @pytest.fixture(params=PIPELINES)
@@ -68,11 +68,15 @@ def test_a_context_that_states_the_timestep_changes_nothing(name: str, monkeypat
     with galaxydit.accelerate(pipe, config=OFTEN) as acceleration:
         expected = run()
         context = pipe.transformer.cache_context
-        monkeypatch.setattr(
-            pipe.transformer, "cache_context", lambda name: context(name, timestep=pipe.current_timestep)
-        )
+        stated = []
+
+        def cache_context(name: str) -> Any:
+            stated.append(float(pipe.current_timestep))
+            return context(name, timestep=pipe.current_timestep)
+
+        monkeypatch.setattr(pipe.transformer, "cache_context", cache_context)
         assert torch.equal(run(), expected)
-        assert acceleration._session.current.timesteps_address == pipe.scheduler.timesteps.data_ptr()
+    assert len(set(stated)) == 12, "every step states its own"
     first, second = acceleration.reports
     assert second.calls == first.calls
     assert second.notes == first.notes

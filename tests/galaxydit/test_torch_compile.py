@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from diffusers import FlowMatchEulerDiscreteScheduler, WanPipeline, WanTransformer3DModel
+from diffusers import WanPipeline, WanTransformer3DModel
 from torch import Tensor
 
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig, GalaxyDiTError, Threshold
+from galaxydit.eval.latency.timed_methods import ForcedScheduler
 
 STEPS = 12
 REUSING = {"policy": Threshold(1e-3), "warmup": 0.2, "max_consecutive": 1}
@@ -23,11 +24,7 @@ def fresh_compiler() -> Iterator[None]:
     torch.compiler.reset()
 
 
-def euler() -> FlowMatchEulerDiscreteScheduler:
-    """What drives the transformer; without it full steps would correct nothing."""
-    scheduler = FlowMatchEulerDiscreteScheduler()
-    scheduler.set_timesteps(STEPS)
-    return scheduler
+SCHEDULER = ForcedScheduler()  # drives the transformer; without it full steps would correct nothing
 
 
 def trajectory(transformer: WanTransformer3DModel) -> Tensor:
@@ -36,13 +33,18 @@ def trajectory(transformer: WanTransformer3DModel) -> Tensor:
     noise = torch.randn(STEPS, 1, 16, 2, 4, 4, generator=generator)
     latents = noise[0] + 0.02 * noise
     text = torch.randn(2, 1, 8, 128, generator=generator).unbind()  # one tensor for all steps, as pipelines pass it
-    total, sigmas = torch.zeros(1), euler().sigmas.tolist()
+    total = torch.zeros(1)
+    SCHEDULER.set_timesteps(STEPS)
+    sigmas = SCHEDULER.sigmas.tolist()
     with torch.no_grad():
         for step in range(STEPS):
             for branch, words in zip(("cond", "uncond"), text, strict=True):
                 context = {"step_index": step, "num_inference_steps": STEPS, "sigma": sigmas[step]}
                 with transformer.cache_context(branch, **context):
-                    total = total + transformer(latents[step // 2], torch.tensor([900]), words).sample
+                    output = transformer(latents[step // 2], torch.tensor([900]), words).sample
+                total = total + output
+            SCHEDULER.next_latent = latents[(step + 1) // 2]
+            SCHEDULER.step(output, torch.tensor(900), latents[step // 2])
     return total
 
 
@@ -65,16 +67,16 @@ def test_only_the_block_is_compiled_and_the_result_is_the_same(
 ) -> None:
     transformer = tiny_transformer(3)
     config = GalaxyDiTConfig(proxy=proxy, reuse=reuse, **REUSING)
-    with galaxydit.accelerate(transformer, config=config, scheduler=euler()) as acceleration:
+    with galaxydit.accelerate(transformer, config=config, scheduler=SCHEDULER) as acceleration:
         expected = trajectory(transformer)
         decisions = [call.reused for call in acceleration.report.calls]
     assert any(decisions)
     graphs = Graphs()
     if compile_first:
         transformer.compile_repeated_blocks(backend=graphs)
-        acceleration = galaxydit.accelerate(transformer, config=config, scheduler=euler())
+        acceleration = galaxydit.accelerate(transformer, config=config, scheduler=SCHEDULER)
     else:
-        acceleration = galaxydit.accelerate(transformer, config=config, scheduler=euler())
+        acceleration = galaxydit.accelerate(transformer, config=config, scheduler=SCHEDULER)
         transformer.compile_repeated_blocks(backend=graphs)
     result = trajectory(transformer)
     assert len(graphs.found) == 1, "one graph, the block, whatever the number of blocks, steps and branches"
@@ -93,7 +95,7 @@ def test_compiled_first_the_block_stays_a_full_graph_and_is_left_as_it_was(
     transformer.compile_repeated_blocks(backend=graphs, fullgraph=True)
     before = [block._compiled_call_impl for block in transformer.blocks]
     with galaxydit.accelerate(
-        transformer, config=GalaxyDiTConfig(reuse=reuse, **REUSING), scheduler=euler()
+        transformer, config=GalaxyDiTConfig(reuse=reuse, **REUSING), scheduler=SCHEDULER
     ) as acceleration:
         trajectory(transformer)
     assert acceleration.report.reused_steps == 4
@@ -107,7 +109,7 @@ def test_blocks_compiled_anew_while_attached_are_left_alone_on_removal(
 ) -> None:
     transformer = tiny_transformer(3)
     transformer.compile_repeated_blocks(backend=Graphs())
-    acceleration = galaxydit.accelerate(transformer, config=GalaxyDiTConfig(**REUSING), scheduler=euler())
+    acceleration = galaxydit.accelerate(transformer, config=GalaxyDiTConfig(**REUSING), scheduler=SCHEDULER)
     transformer.compile_repeated_blocks(backend=Graphs())
     anew = [block._compiled_call_impl for block in transformer.blocks]
     acceleration.remove()
@@ -132,12 +134,12 @@ def test_a_wholly_compiled_transformer_keeps_its_decisions(
 ) -> None:
     transformer = tiny_transformer(3)
     config = GalaxyDiTConfig(**REUSING)
-    with galaxydit.accelerate(transformer, config=config, scheduler=euler()) as acceleration:
+    with galaxydit.accelerate(transformer, config=config, scheduler=SCHEDULER) as acceleration:
         expected = trajectory(transformer)
         decisions = [call.reused for call in acceleration.report.calls]
     graphs = Graphs()
     transformer.compile(backend=graphs)
-    with galaxydit.accelerate(transformer, config=config, scheduler=euler()) as acceleration:
+    with galaxydit.accelerate(transformer, config=config, scheduler=SCHEDULER) as acceleration:
         assert torch.allclose(trajectory(transformer), expected, atol=1e-5)
     assert [call.reused for call in acceleration.report.calls] == decisions
     assert graphs.found

@@ -191,18 +191,19 @@ def test_two_transformers_share_a_report_and_nothing_else(two_stage: Any, reuse:
 
 def test_the_first_transformer_lets_go_once_the_second_has_taken_over(two_stage: Any) -> None:
     held, proxies = [], []
+    high_noise, low_noise = ("transformer", ""), ("transformer_2", "")  # both hold the whole latent
 
     def look(pipe: Any, index: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
-        states = acceleration._session.current.trajectories[0].states
-        held.append({name: sorted({branch for branch, _ in state.history}) for name, state in states.items()})
-        proxies.append(bool(states["transformer"].proxies))
+        states = acceleration._session.current.histories
+        held.append({key: sorted({branch for branch, _ in state.steps}) for key, state in states.items()})
+        proxies.append(bool(states[high_noise].proxies))
         return tensors
 
     with galaxydit.accelerate(two_stage.pipe, config=OFTEN) as acceleration:
         two_stage.run(callback_on_step_end=look)
-    first = next(index for index, states in enumerate(held) if "transformer_2" in states)
-    assert held[first - 1] == {"transformer": ["cond", "uncond"]}
-    assert held[first + 1] == {"transformer": [], "transformer_2": ["cond", "uncond"]}
+    first = next(index for index, states in enumerate(held) if low_noise in states)
+    assert held[first - 1] == {high_noise: ["cond", "uncond"]}
+    assert held[first + 1] == {high_noise: [], low_noise: ["cond", "uncond"]}
     assert (proxies[first - 1], proxies[first + 1]) == (True, False)
 
 

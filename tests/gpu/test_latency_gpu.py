@@ -15,7 +15,7 @@ from galaxydit.eval.latency.latency_settings import PRESETS, LatencySettings, Vi
 from galaxydit.eval.latency.random_models import build_inputs, build_transformer
 from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
 from galaxydit.proxies import PIECE, relative_l1
-from galaxydit.runtime.transformer_state import HostCopy
+from galaxydit.runtime.latents import HostCopy
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 TINY = LatencySettings(steps=12, repeats=1, device="cuda", mode="both")

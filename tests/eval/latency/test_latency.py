@@ -179,7 +179,7 @@ def test_a_method_that_fails_on_the_way_holds_nothing_afterwards() -> None:
     with pytest.raises(torch.OutOfMemoryError):
         trajectory.run(20)
     hook.remove()
-    assert not trajectory.transformer._diffusers_hook.hooks["galaxydit"].choose().session.current.trajectories
+    assert not trajectory.transformer._diffusers_hook.hooks["galaxydit"].session.current.histories
 
 
 def test_the_command_writes_json_and_shows_it_again_as_markdown(

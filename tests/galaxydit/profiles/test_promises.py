@@ -24,7 +24,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import model_of, plain_values
 from galaxydit.profiles.generation_settings import settings_of
 from galaxydit.profiles.schema import Profile
-from galaxydit.runtime.step import sigmas_of
+from galaxydit.schedulers import sigmas_of
 from tests.galaxydit.conftest import build_hunyuan
 from tests.galaxydit.profiles.test_verified import measured
 

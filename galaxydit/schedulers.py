@@ -1,0 +1,223 @@
+"""What the plugin knows of schedulers: one table by class name, and the noise levels of a scheduler's steps."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from diffusers.hooks.hooks import CacheContext
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+ROUNDING = 1e-5  # of noise levels in float32
+SMALLEST = 1e-3  # weight of the clean video in an output below which it cannot be recovered
+_READ = WeakTensorKeyDictionary()
+
+
+class Noise(Enum):
+    """Whether a scheduler draws noise in every step; POSSIBLE if only `eta` or `s_churn` of its step says so,
+    UNKNOWN without a scheduler."""
+
+    NONE, POSSIBLE, DRAWN, UNKNOWN = range(4)
+
+
+@dataclass(frozen=True)
+class SchedulerKind:
+    """A row of the table: what holds for schedulers whose class name contains `part`.
+
+    Attributes:
+        is_flow: x = (1 - sigma) clean + sigma noise, and the model predicts noise - clean.
+        draws_noise: in every step, whatever the configuration.
+        ignores_churn: `s_churn` of its step adds so little noise that velocities are still reused best.
+    """
+
+    part: str
+    is_flow: bool = False
+    draws_noise: bool = False
+    ignores_churn: bool = False
+
+
+_STOCHASTIC: tuple[str, ...] = (
+    "Ancestral",
+    "CMStochastic",
+    "CogVideoXDPM",
+    "CosineDPM",
+    "DDPM",
+    "HeliosDMD",
+    "LCM",
+    "RePaint",
+)
+_STOCHASTIC += ("SASolver", "SCM", "SDE", "ScoreSdeVe", "TCD", "UnCLIP")
+TABLE: tuple[SchedulerKind, ...] = (
+    SchedulerKind("FlowMatch", is_flow=True, ignores_churn=True),
+    SchedulerKind("FlowMap", is_flow=True),
+    SchedulerKind("RFScheduler", is_flow=True),
+    *(SchedulerKind(part, draws_noise=True) for part in _STOCHASTIC),
+)
+"""A class may be in several rows; what any of them says holds. Configurations add to it (`kind_of`)."""
+
+
+def kind_of(scheduler: Any) -> SchedulerKind:
+    """The rows of a scheduler's class, joined, and what its configuration adds."""
+    name, config = type(scheduler).__name__, getattr(scheduler, "config", None)
+    rows = [row for row in TABLE if row.part in name]
+    is_sde = str(getattr(config, "algorithm_type", "")).startswith("sde")
+    draws = is_sde or bool(getattr(config, "stochastic_sampling", False))
+    return SchedulerKind(
+        part=name,
+        is_flow=bool(getattr(config, "use_flow_sigmas", False)) or any(row.is_flow for row in rows),
+        draws_noise=draws or any(row.draws_noise for row in rows),
+        ignores_churn=any(row.ignores_churn for row in rows),
+    )
+
+
+def noise_of(scheduler: Any | None) -> Noise:
+    """Whether the scheduler draws noise in every step, so that an output belongs to the noise of its step."""
+    if scheduler is None:
+        return Noise.UNKNOWN
+    kind = kind_of(scheduler)
+    if kind.draws_noise:
+        return Noise.DRAWN
+    step = getattr(scheduler, "step", None)
+    arguments = () if step is None else inspect.signature(step).parameters
+    churns = "s_churn" in arguments and not kind.ignores_churn
+    return Noise.POSSIBLE if "eta" in arguments or churns else Noise.NONE
+
+
+def asks_for_noise(arguments: Mapping[str, Any]) -> bool:
+    """Whether the arguments of a `step` make a scheduler draw noise that draws none by default."""
+    for name in ("eta", "s_churn"):
+        value = arguments.get(name)
+        if isinstance(value, int | float) and value > 0:
+            return True
+    return False
+
+
+def draws_noise(scheduler: Any | None) -> bool:
+    """Whether the scheduler is stochastic, so that earlier outputs no longer add up linearly; False for None."""
+    return noise_of(scheduler) is Noise.DRAWN
+
+
+def prediction_type(scheduler: Any | None) -> str | None:
+    """What the model predicts for the scheduler; None where it is unknown."""
+    config = getattr(scheduler, "config", None)
+    kind = getattr(config, "prediction_type", None)
+    if getattr(config, "algorithm_type", None) == "sde-dpmsolver":
+        return None  # its second order, unlike that of DPM-Solver++, multiplies errors where little noise is left
+    if scheduler is not None and kind_of(scheduler).is_flow:
+        return "flow_prediction" if kind in (None, "flow_prediction") else None
+    return kind if kind in ("epsilon", "v_prediction", "sample") else None
+
+
+# Where a scheduler is, and its noise levels
+
+
+def counter_of(scheduler: Any | None) -> int | None:
+    """How many steps the scheduler has taken, by its own counter; None before the first, and without a counter."""
+    for name in ("step_index", "counter"):  # PNDM's is called so
+        counter = getattr(scheduler, name, None)
+        if counter is not None:
+            return int(counter)
+    return None
+
+
+def values_of(tensor: Tensor) -> list[float]:
+    """The values of a tensor, read only once if it does not change, because reading from a GPU waits for its queue."""
+    version = None if tensor.is_inference() else tensor._version
+    if _READ.get(tensor, (-1,))[0] != version:
+        _READ[tensor] = version, tensor.tolist()
+    return _READ[tensor][1]
+
+
+def sigmas_in(scheduler: Any | None) -> list[float] | None:
+    """A scheduler's sigmas; None if it has none."""
+    sigmas = getattr(scheduler, "sigmas", None)
+    if sigmas is None:
+        return None
+    return values_of(sigmas) if isinstance(sigmas, Tensor) else [float(sigma) for sigma in sigmas]
+
+
+def noise_level(sigma: float, sigmas: Sequence[float]) -> float:
+    """Weight of the noise in [0, 1] for one of a scheduler's `sigmas`; the weight falls from step to step. Flow
+    schedulers' sigmas are these weights; Mochi's rise, and are 1 minus the weight. Variance-exploding ones, such as
+    Cosmos', have x = clean + sigma noise; as a linear mix, the weight is sigma / (1 + sigma).
+    """
+    if sigmas[0] < sigmas[-1]:
+        return 1 - sigma
+    return sigma / (1 + sigma) if sigmas[0] > 1 + ROUNDING else sigma
+
+
+def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
+    """Noise level of every step; None if the scheduler gives too few sigmas, or levels that rise or leave [0, 1]."""
+    sigmas = sigmas_in(scheduler)
+    if sigmas is None or len(sigmas) < steps:
+        return None
+    levels = (noise_level(sigma, sigmas) for sigma in sigmas[:steps])
+    # Flow shifts round the first level to a little more than 1.
+    values = tuple(1.0 if 1 < level < 1 + ROUNDING else level for level in levels)
+    falling = all(after <= before for before, after in pairwise(values))
+    return values if falling and values[-1] >= 0 and values[0] <= 1 else None
+
+
+def sigma_at(context: CacheContext | None, scheduler: Any | None, step: int, timestep: Any) -> float:
+    """Noise level of a step in [0, 1]: the cache context's, else the scheduler's, else timestep / 1000."""
+    sigmas = sigmas_in(scheduler)
+    sigma = None if context is None else context.sigma
+    if sigma is None and sigmas is not None and step < len(sigmas):
+        sigma = sigmas[step]
+    if sigma is not None:
+        return float(sigma) if sigmas is None else noise_level(sigma, sigmas)
+    timesteps = getattr(scheduler, "timesteps", None)
+    if isinstance(timesteps, Tensor) and step < len(timesteps):
+        return values_of(timesteps)[step] / 1000
+    # Given tokens, such as a first frame, have a smaller timestep than the denoised ones.
+    return float(timestep.max() if isinstance(timestep, Tensor) else timestep) / 1000
+
+
+# Weights of clean video and noise
+
+
+class Mix(NamedTuple):
+    """Weights of a step: input = `signal` clean + `noise` white noise, output = `of_input` input + `of_clean` clean."""
+
+    signal: float
+    noise: float
+    of_input: float
+    of_clean: float
+
+
+def mix_of(scheduler: Any | None, step: int) -> Mix | None:
+    """The weights of a step by the scheduler's noise levels and prediction type; None where either is unknown."""
+    weights, kind = weights_of_input(scheduler, step), prediction_type(scheduler)
+    if weights is None or kind is None or weights[1] <= 0:
+        return None
+    signal, noise = weights
+    # x = a x0 + s e, so e = (x - a x0) / s; v = a e - s x0 with a^2 + s^2 = 1; and e - x0 with a + s = 1.
+    of_input, of_clean = {
+        "epsilon": (1 / noise, -signal / noise),
+        "v_prediction": (signal / noise, -1 / noise),
+        "flow_prediction": (1 / noise, -1 / noise),
+        "sample": (0.0, 1.0),
+    }[kind]
+    return None if abs(of_clean) < SMALLEST else Mix(signal, noise, of_input, of_clean)
+
+
+def weights_of_input(scheduler: Any | None, step: int) -> tuple[float, float] | None:
+    """Weights of clean video and white noise in the transformer's input at a step; None where they are unknown."""
+    sigmas, table = sigmas_in(scheduler), getattr(scheduler, "alphas_cumprod", None)
+    if sigmas is not None and step < len(sigmas):
+        sigma, between = sigmas[step], getattr(scheduler, "sigmas_interpol", None)
+        if between is not None and not getattr(scheduler, "state_in_first_order", True):
+            sigma = values_of(between)[step - 1]  # second-order steps of KDPM2
+        if kind_of(scheduler).is_flow:
+            return (1 - sigma, sigma) if max(sigmas) <= 1 + ROUNDING else None
+        # Inputs are scaled to unit variance, or kept there by the scheduler.
+        scale = (1 + sigma**2) ** 0.5
+        return (1 / scale, sigma / scale) if isinstance(table, Tensor) else None
+    timesteps = getattr(scheduler, "timesteps", None)
+    if not isinstance(table, Tensor) or not isinstance(timesteps, Tensor) or step >= len(timesteps):
+        return None
+    alpha = values_of(table)[min(int(values_of(timesteps)[step]), len(table) - 1)]
+    return alpha**0.5, (1 - alpha) ** 0.5
