@@ -23,6 +23,7 @@ from galaxydit.policies.schedule import Schedule, full_step_count
 from galaxydit.profiles.conditions import boundary_of, dtype_of
 from galaxydit.profiles.evidence import ErrorPropagation, Evidence, Fit, Recorded, Verification
 from galaxydit.profiles.fingerprint import model_of
+from galaxydit.profiles.generation_settings import settings_of
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Profile
 from galaxydit.proxies import PROXIES, proxies_of
@@ -131,6 +132,7 @@ class ProfileBuilder:
             seed=first.seed,
             prompts_sha256=hash_of([[recording.prompt, recording.seed] for recording in self.recordings]),
             sigmas=first.sigmas,
+            settings=settings_of(pipe, pipe.scheduler, next(iter(transformers_of(pipe).values()))),
             **where,
         )
 

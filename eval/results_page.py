@@ -27,6 +27,9 @@ from galaxydit.eval.compared import (
     read,
 )
 from galaxydit.eval.methods.registry import CONTROL
+from galaxydit.eval.short_generations import OURS as GENERAL_PLAN
+from galaxydit.eval.short_generations import SCHEDULED as AT_LEVELS
+from galaxydit.eval.short_generations import differences as short_differences
 from galaxydit.pipelines.disturbance import DISTURBED
 from galaxydit.pipelines.table import DASH, Table, digits, number
 
@@ -113,6 +116,19 @@ def drawn_noise_section(results: Path, page: Path) -> str:
     return Table(("scheduler (captions)", *DRAWN_NOISE), rows).markdown()
 
 
+def short_generations_section(results: Path, page: Path) -> str:
+    """By number of steps: the general schedule, plain steps at its levels, and their difference."""
+    rows = []
+    for steps, captions in sorted(read(results / "short-generations" / "results.json")["psnr"].items(), key=steps_of):
+        means = [number(fmean(row[name] for row in captions.values()), ".1f") for name in (GENERAL_PLAN, AT_LEVELS)]
+        rows.append([f"{steps} ({len(captions)})", *means, lead(short_differences(captions))])
+    return Table(("steps (captions)", GENERAL_PLAN, AT_LEVELS, "difference"), rows).markdown()
+
+
+def steps_of(item: tuple[str, Any]) -> int:
+    return int(item[0])
+
+
 def gpu_section(results: Path, page: Path) -> str:
     """Seconds, joules and memory of whole pipelines, plain and with the plugin."""
     rows = []
@@ -194,6 +210,7 @@ SECTIONS: dict[str, Callable[[Path, Path], str]] = {
     "others": others_section,
     "draws": draws_section,
     "drawn-noise": drawn_noise_section,
+    "short-generations": short_generations_section,
     "gpu": gpu_section,
     "studies": studies_section,
 }

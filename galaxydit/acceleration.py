@@ -42,6 +42,7 @@ def accelerate(
     quality: str | None = None,
     proxy: str | None = None,
     warmup: float | None = None,
+    few_steps: int | None = None,
     config: GalaxyDiTConfig | None = None,
     scheduler: Any | None = None,
     keep_reports: int | None = DEFAULT_REPORTS,
@@ -52,8 +53,8 @@ def accelerate(
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
         speedup: block evaluations without the plugin, divided by those with it, at least 1; by default 2.0. Generations
-            of 8 steps or fewer are computed in full; with the default, `quality` or `min_psnr` also those of fewer than
-            0.28 times the profile's steps.
+            of 8 steps or fewer are computed in full, without a profile those of 19 or fewer; by default, and for
+            `quality` or `min_psnr`, those of fewer than 0.28 times the profile's steps. `few_steps` replaces all this.
         policy: how full steps are chosen. "schedule" computes planned steps; "proxy" moves these by at most one step
             where the sample's proxy moves faster or slower than the calibration's mean, or than its own so far; "auto"
             takes the better one of the profile's calibration, else "schedule"; "paper" repeats the last full step's
@@ -70,7 +71,9 @@ def accelerate(
         proxy: one of `galaxydit.PROXIES`; by default the profile's, else `profiles.configure.documented_proxy`.
         warmup: share of first steps that are always computed, in [0, 1]; by default the profile's for the speedup,
             without one at most 0.04, and with `threshold`, "paper" or `max_error` alone 0.2.
-        config: all settings, instead of the arguments from `speedup` to `warmup`.
+        few_steps: generations of this many steps or fewer are computed in full, at least 0, and no others for the
+            number of their steps.
+        config: all settings, instead of the arguments from `speedup` to `few_steps`.
         scheduler: for a bare transformer, the scheduler that drives it; without, see `apply_galaxydit`.
         keep_reports: how many reports `Acceleration.reports` keeps; None keeps all.
         on_report: called with the report of each generation when it ends, for example to log it. An error is warned of.
@@ -79,7 +82,7 @@ def accelerate(
     settings that are not allowed, contradict each other or cannot be served, a transformer that is unsupported,
     accelerated or cached already, and a profile that is damaged or another model's.
     """
-    request = Request(speedup, policy, max_error, threshold, min_psnr, quality, profile, proxy, warmup)
+    request = Request(speedup, policy, max_error, threshold, min_psnr, quality, profile, proxy, warmup, few_steps)
     is_scheduler = hasattr(scheduler, "timesteps") or hasattr(scheduler, "set_timesteps")
     if scheduler is not None and (isinstance(scheduler, type) or not is_scheduler):
         raise refusal("scheduler", scheduler, "an instance of a diffusers scheduler", "pass for example pipe.scheduler")

@@ -27,6 +27,18 @@ def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
     return tuple(states)
 
 
+def adapter_scales(transformer: nn.Module) -> dict[str, float | str]:
+    """Scales of the active adapters, 1 as trained and 0 while disabled; a text where layers differ."""
+    scales: dict[str, set[float]] = {}
+    for layer in _layers_with_adapters(transformer):
+        for name in layer.active_adapters:
+            if name in layer.scaling and layer.lora_alpha.get(name):
+                rank = layer.r[name] ** (0.5 if layer.use_rslora.get(name) else 1.0)
+                scale = 0.0 if layer.disable_adapters else float(layer.scaling[name]) * rank / layer.lora_alpha[name]
+                scales.setdefault(name, set()).add(round(scale, 4))
+    return {name: found.pop() if len(found) == 1 else str(sorted(found)) for name, found in scales.items()}
+
+
 def adapter_sizes(transformer: nn.Module) -> Tensor | None:
     """Norms of the first adapter weights, in which alone PEFT's hotswap shows; None without adapters."""
     weights = next(filter(None, map(_own_weights, _layers_with_adapters(transformer))), None)

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 from galaxydit.errors import check_choice, check_count, check_number, plain_fields, refusal
 from galaxydit.extrapolation import DAMPING, LARGEST_AHEAD, Reuse
-from galaxydit.policies.policy import FEW_STEPS, Limits, Policy
+from galaxydit.policies.general_schedule import GeneralSchedule
+from galaxydit.policies.policy import FEW_STEPS, GENERAL_FEW_STEPS, Limits, Policy
 from galaxydit.policies.threshold import Threshold
 from galaxydit.proxies import PROXIES, Proxy
 
@@ -31,7 +32,8 @@ class GalaxyDiTConfig:
         guidance_alignment: one decision for all guidance branches; False, for comparison, decides each by itself.
         per_sample: each sample of a batch decides alone if a proxy is read; False keeps the batch size of all calls, so
             torch.compile does not compile again.
-        few_steps: generations of this many steps or fewer are computed in full, at least 0.
+        few_steps: generations of this many steps or fewer are computed in full, at least 0; None takes
+            `GENERAL_FEW_STEPS` where the general schedule plans full steps, else `FEW_STEPS`.
 
     Raises GalaxyDiTError for a value that is not allowed.
     """
@@ -49,7 +51,7 @@ class GalaxyDiTConfig:
     correction_share: float | None = None
     guidance_alignment: bool = True
     per_sample: bool = True
-    few_steps: int = FEW_STEPS
+    few_steps: int | None = None
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -68,7 +70,8 @@ class GalaxyDiTConfig:
             check_choice("proxy", self.proxy, tuple(PROXIES))
         if not isinstance(self.reuse, Reuse):
             check_choice("reuse", self.reuse, ("output", "residual"))
-        check_count("few_steps", self.few_steps, minimum=0)
+        if self.few_steps is not None:
+            check_count("few_steps", self.few_steps, minimum=0)
         check_choice("order", self.order, (0, 1))
         check_number("slope", self.slope, 0.0, 1.0)
         check_number("largest_ahead", self.largest_ahead, 0.0, LARGEST_AHEAD)
@@ -82,6 +85,18 @@ class GalaxyDiTConfig:
     @property
     def limits(self) -> Limits:
         return Limits(self.warmup, self.keep_last, self.max_consecutive)
+
+    @property
+    def follows_general_schedule(self) -> bool:
+        """Whether the general schedule plans the full steps, alone or beside a proxy or `max_error`."""
+        return isinstance(getattr(self.policy, "schedule", self.policy), GeneralSchedule)
+
+    @property
+    def most_in_full(self) -> int:
+        """Generations of this many steps or fewer are computed in full."""
+        if self.few_steps is not None:
+            return self.few_steps
+        return GENERAL_FEW_STEPS if self.follows_general_schedule else FEW_STEPS
 
     @property
     def watched(self) -> Proxy:

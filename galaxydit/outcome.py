@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from galaxydit.policies.policy import Reason
@@ -24,6 +24,11 @@ class Goal:
     speedup: float | None = None  # by compute; None if the goal sets none
     verified: "Verification | None" = None  # its PSNR; None if unmeasured, or measured under other conditions
     min_psnr: float | None = None  # dB
+    why_unknown: str = ""  # why nothing is verified, if the settings of the request were
+
+    def unverified(self, why: str) -> "Goal":
+        """This goal without the PSNR that was verified; the first reason stays."""
+        return self if self.verified is None else replace(self, verified=None, why_unknown=why)
 
 
 def headline(report: "Report") -> str:
@@ -49,17 +54,30 @@ def difference(report: "Report") -> str:
     last = max(call.step for call in report.calls)
     if last < report.steps - 1:
         return f"the generation ended after step {last + 1} of {report.steps}"
-    full, run = report.steps_run - report.reused_steps, report.steps_run
+    full, run, missed = report.steps_run - report.reused_steps, report.steps_run, fraction * goal.speedup
     reasons = Counter(reason for _, reason in report.computed_steps)
     unplanned = {reason: count for reason, count in reasons.most_common() if reason not in PLANNED}
-    if unplanned and fraction * goal.speedup > 1:
+    if unplanned and missed > 1:
         return _listed(unplanned)
     rows = Counter(call.step for call in report.calls for _ in range(call.rows))
     if len(set(rows.values())) > 1:
         return f"{full} of {run} steps were full, and guided steps have more block evaluations than others"
-    if full == round(run / goal.speedup):
-        return f"{run} steps / {goal.speedup:g} are rounded to {full} full steps"
+    # Whole steps alone may lie beside the goal, and on its other side.
+    rounded, causes = full / run * goal.speedup, list[str]()
+    is_rounded = full == round(run / goal.speedup) and abs(rounded - 1) > TOLERANCE / 2
+    if is_rounded and (rounded > 1) == (missed > 1):
+        causes.append(f"{run} steps / {goal.speedup:g} are rounded to {full} full steps")
+    if missed > 1 and (extra := proxy_blocks(report)) * goal.speedup > TOLERANCE / 2:
+        causes.append(f"blocks that reused steps run to read the proxy are {extra:.1%} of a plain run's")
+    if causes:
+        return " and ".join(causes)
     return f"{full} of {run} steps were full: {_listed(dict(reasons.most_common()))}"
+
+
+def proxy_blocks(report: "Report") -> float:
+    """Block evaluations of reused calls, which only read the proxy / all block evaluations of a plain run."""
+    total = sum(call.blocks * call.rows for call in report.calls)
+    return sum(call.blocks_run * call.rows for call in report.calls if call.reused) / total if total else 0.0
 
 
 def shortfall(report: "Report") -> str:
@@ -84,8 +102,10 @@ def expected_fidelity(report: "Report") -> str:
     if report.calls and max(call.step for call in report.calls) < report.steps - 1:
         return f"{start} unknown, because the generation has not run to its end"
     if goal is None or goal.verified is None:
-        moved = goal is not None and goal.min_psnr is not None
-        return f"{start} unknown" + ", because the profile was verified under other conditions" * moved
+        why = "" if goal is None else goal.why_unknown
+        if goal is not None and goal.min_psnr is not None:
+            why = why or "the profile was verified under other conditions"
+        return f"{start} unknown" + (f", because {why}" if why else "")
     psnr = goal.verified
     interval = "" if psnr.psnr_low is None else f" ({psnr.psnr_low:.1f} to {psnr.psnr_high:.1f})"
     return f"{start} {psnr.psnr_db:.1f} dB{interval} in the mean of the profile's {psnr.prompts} held-out prompts"

@@ -167,6 +167,7 @@ def distance_of(proxy: Proxy, current: Tensor, previous: Tensor, group: Any | No
 
 def relative_l2(actual: Tensor, predicted: Tensor, group: Any | None = None) -> Tensor:
     """|actual - predicted| / |actual| in the L2 norm over all ranks of `group`, a float32 scalar tensor."""
-    norms = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in (actual - predicted, actual)]
-    change, scale = sum_over(group, torch.stack(norms).square()).sqrt()
+    dtype = torch.promote_types(actual.dtype, torch.float32)  # vector_norm refuses to narrow float64
+    norms = [torch.linalg.vector_norm(part, dtype=dtype) for part in (actual - predicted, actual)]
+    change, scale = sum_over(group, torch.stack(norms).float().square()).sqrt()
     return change / scale.clamp_min(torch.finfo(torch.float32).tiny)

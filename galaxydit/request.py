@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from galaxydit.errors import GalaxyDiTError, check_choice, check_number, plain_fields, refusal
+from galaxydit.errors import GalaxyDiTError, check_choice, check_count, check_number, plain_fields, refusal
 
 if TYPE_CHECKING:
     from galaxydit.profiles.schema import Profile
@@ -44,6 +44,7 @@ class Request:
     profile: "Profile | str | Path | None" = None
     proxy: str | None = None
     warmup: float | None = None
+    few_steps: int | None = None
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -56,6 +57,8 @@ class Request:
         ):
             if getattr(self, field) is not None:
                 check_number(field, getattr(self, field), minimum, maximum)
+        if self.few_steps is not None:
+            check_count("few_steps", self.few_steps, minimum=0)
         if hasattr(self.policy, "decide"):
             raise refusal("policy", self.policy, "a name", "pass the object as config=GalaxyDiTConfig(policy=...)")
         check_choice("policy", self.policy, POLICIES)

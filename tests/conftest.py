@@ -9,6 +9,7 @@ from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanPipeline, Wa
 
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.wan_tiny.tools import build
+from galaxydit.policies.policy import FEW_STEPS, GENERAL_FEW_STEPS
 
 pytest_plugins = ("simulated_gpu", "fake_clock")
 
@@ -52,6 +53,13 @@ def build_tiny_vae() -> AutoencoderKLWan:
         latents_mean=[0.0] * build.LATENT_CHANNELS,
         latents_std=[1.0] * build.LATENT_CHANNELS,
     ).eval()
+
+
+@pytest.fixture(autouse=True)
+def general_few_steps(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Lets the general schedule serve the short generations of tests; returns the constant, which wan-tiny decided."""
+    monkeypatch.setattr("galaxydit.config.GENERAL_FEW_STEPS", FEW_STEPS)
+    return GENERAL_FEW_STEPS
 
 
 @pytest.fixture

@@ -161,7 +161,11 @@ _NUMBERS, _WORDS = ("speedup", "max_error", "threshold", "min_psnr"), ("policy",
 OWN: dict[str, type] = {
     PLUGIN: make_dataclass(  # whose values `Request` checks
         "PluginOptions",
-        [*((name, float | None, None) for name in _NUMBERS), *((name, str | None, None) for name in _WORDS)],
+        [
+            *((name, float | None, None) for name in _NUMBERS),
+            *((name, str | None, None) for name in _WORDS),
+            ("few_steps", int | None, None),
+        ],
     ),
     FEWER_STEPS: make_dataclass("FewerStepsOptions", [("steps", Annotated[int, Interval(ge=1, le=MOST["steps"])])]),
 }

@@ -11,6 +11,8 @@ from galaxydit.policies.schedule import Schedule, distinct_steps, moved_to
 
 FLOW_SHIFT = 5.0  # at which the growth of errors was measured
 POWER, LATE = 1.5, 0.15
+GENERAL_FASTEST = 4.0
+"""Largest speedup at which videos show what the schedule is worth (eval/results/compare)."""
 
 
 @dataclass(frozen=True)

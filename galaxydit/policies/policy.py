@@ -10,6 +10,10 @@ from galaxydit.errors import check_count, check_number, plain_fields, refusal
 
 FEW_STEPS = 8
 """Generations of this many steps or fewer are computed in full, because neighbouring steps differ too much."""
+GENERAL_FEW_STEPS = 19
+"""The same under the general schedule, which up to here is no better at 2x than plain steps of equal cost at the noise
+levels of its full steps, on wan-tiny (`python -m galaxydit.eval.short_generations`). Provisional: it is
+measurably worse up to 14 steps; from 16 to 20, 4 or 5 captions show no difference, and a lead was not measured yet."""
 
 
 class Reason(Enum):

@@ -6,6 +6,7 @@ from typing import Any
 from galaxydit.adapters import adapters_of
 from galaxydit.errors import is_number, plain_number
 from galaxydit.policies.policy import FEW_STEPS
+from galaxydit.profiles.generation_settings import OWN_FIELDS, differing_settings
 from galaxydit.profiles.schema import Profile
 from galaxydit.runtime.source import Source
 
@@ -23,23 +24,34 @@ def notes_and_warnings(
     sigmas: tuple[float, ...] | None,
     source: Source,
     latent_shape: tuple[int, ...],
+    first: int = 0,
 ) -> tuple[list[str], list[str]]:
-    """`(notes, warnings)`: how a generation differs from its profile's conditions; another size is a note.
+    """`(notes, warnings)`: how a generation differs from its profile's conditions, so that its PSNR is unknown. Another
+    size is a note, and so is guidance that is not told.
 
-    `latent_shape` is without the batch; `short_in_full` says whether too short generations are computed in full.
+    `latent_shape` is without the batch, `first` the step that the generation began with; `short_in_full` says whether
+    too short generations are computed in full.
     """
     conditions = profile.conditions
     differing = _sigma_differences(conditions.sigmas, steps, sigmas) if conditions.sigmas else []
+    if first > 0:
+        differing.append(
+            f"the generation began with step {first + 1} of {steps} (video to video), and the profile was measured "
+            "from noise: the quality is unknown"
+        )
     if steps <= FEW_STEPS:
         differing = []  # all steps are computed, and the report says so
     elif steps < fewest_steps(profile):
         done = "all are computed by default" if short_in_full else "reuse can be worse than computing fewer steps"
         differing = [
-            f"{steps} steps are too few for the profile, which was measured with {conditions.steps}, so {done}: take "
-            f"fewer steps to be faster, or `galaxydit calibrate --steps {steps}`"
+            f"{steps} steps are too few for the profile, which was measured with {conditions.steps}, so {done}; "
+            f"`galaxydit calibrate --steps {steps}` measures one"
         ]
-    for name in ("guidance_scale", "guidance_scale_2"):
+    notes = []
+    for name in OWN_FIELDS:
         guidance, known = plain_number(_guidance_of(source.pipe, name)), getattr(conditions, name)
+        if guidance is None and known is not None and name == OWN_FIELDS[0]:
+            notes.append(f"the {name} of this generation is not told, and the profile was measured at {known:g}")
         if isinstance(guidance, str):
             differing.append(f"guidance comes from {guidance}, and the profile was measured with a plain scale")
         if is_number(guidance) and known is not None and guidance != known:
@@ -54,8 +66,11 @@ def notes_and_warnings(
             f"{conditions.boundary}: its steps were chosen for that"
         )
     scheduler = type(source.scheduler).__name__
-    if scheduler not in (conditions.scheduler, "NoneType") and conditions.scheduler:
+    is_same = scheduler in (conditions.scheduler, "NoneType") or not conditions.scheduler
+    if not is_same:
         differing.append(f"scheduler is {scheduler}, and the profile was measured with {conditions.scheduler}")
+    compared = source.scheduler if is_same else None
+    differing += differing_settings(conditions.settings, source.pipe, compared, source.transformer)
     dtype = dtype_of(source.transformer)
     if dtype and conditions.dtype not in ("", dtype):
         differing.append(
@@ -68,13 +83,12 @@ def notes_and_warnings(
             f"adapters {list(adapters)} are active, and the profile was measured with "
             f"{list(profile.model.adapters)}: calibrate again with them"
         )
-    sizes = []
     if conditions.latent_shape and latent_shape != conditions.latent_shape:
-        sizes.append(
+        notes.append(
             f"the latent has shape {list(latent_shape)} without the batch, and the profile is for "
             f"{list(conditions.latent_shape)}: schedules hardly depend on the size, but the PSNR was not measured here"
         )
-    return sizes, differing
+    return notes, differing
 
 
 def _guidance_of(pipe: Any, name: str) -> float | str | None:

@@ -43,7 +43,7 @@ def configure(
     proxy = request.proxy or (recipe.proxy if recipe else documented_proxy(family_of(transformers[0])))
     measured = profile if profile and profile.recipe.proxy == proxy else None  # whose distances are of this proxy
     error_map = measured.recipe.error_map if measured else None
-    config = replace(_predicting_as(recipe, request.policy), proxy=proxy)
+    config = replace(_predicting_as(recipe, request.policy), proxy=proxy, few_steps=request.few_steps)
 
     # How much is reused follows from the proxy alone.
     warmup = PAPER_WARMUP if request.warmup is None else request.warmup
@@ -68,7 +68,7 @@ def configure(
         steps, target = profile.conditions.steps or USUAL_STEPS, profile.target_for(speedup)
         warmup = target.warmup if request.warmup is None else request.warmup
         most = target.max_consecutive
-        is_default = request.speedup is None and request.max_error is None
+        is_default = (request.speedup, request.max_error, request.few_steps) == (None, None, None)
         schedule = schedule_for(profile, speedup, fewest_steps(profile) if is_default else 0, boundary)
     config = replace(config, policy=schedule, warmup=warmup, max_consecutive=most)
     _check_reachable(speedup, steps, config, len(transformers))

@@ -3,15 +3,16 @@
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from galaxydit.adapters import adapters_of
+from galaxydit.errors import plain_number
 from galaxydit.families import FAMILIES
-from galaxydit.profiles.schema import Model, Profile, Setting
+from galaxydit.profiles.schema import Model, Profile, Value
 from galaxydit.runtime.recognition import class_names
 
 PROJECTIONS = 8
@@ -103,15 +104,21 @@ def model_mismatch(profile: Model, transformer: nn.Module) -> Mismatch | None:
     return None
 
 
-def plain_config(model: Any) -> dict[str, Setting | tuple[int, ...]]:
-    """Scalars, strings, None and sequences of integers (as tuples) of a configuration, without names like "_x"."""
+def plain_config(model: Any) -> dict[str, Value]:
+    """The `plain_values` of a configuration, without names like "_x"."""
     config: Any = getattr(model, "config", {})
-    settings: dict[str, Setting | tuple[int, ...]] = {}
-    for name, value in dict(config).items():
-        if name.startswith("_"):
+    return plain_values({name: value for name, value in dict(config).items() if not name.startswith("_")})
+
+
+def plain_values(settings: Mapping[str, Any]) -> dict[str, Value]:
+    """The finite scalars, strings, None and sequences of integers (as tuples) among `settings`, which JSON can hold."""
+    plain: dict[str, Value] = {}
+    for name, given in settings.items():
+        value = plain_number(given)
+        if isinstance(value, float) and not math.isfinite(value):
             continue
         if isinstance(value, str | int | float | bool) or value is None:
-            settings[name] = value
+            plain[name] = value
         elif isinstance(value, list | tuple) and all(type(item) is int for item in value):
-            settings[name] = tuple(value)
-    return settings
+            plain[name] = tuple(value)
+    return plain

@@ -1,17 +1,16 @@
 """The profile: settings of the plugin for one model, with the evidence for them, as a versioned JSON file."""
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 
 from galaxydit.errors import GalaxyDiTError, check_ascending, refusal
-from galaxydit.files import write_json
+from galaxydit.files import DIGEST, digest_of, split_digest, write_json
 from galaxydit.profiles.evidence import Count, Evidence, Verification
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.request import AUTO, PROXY, SCHEDULE
@@ -21,7 +20,7 @@ SCHEMA_VERSION = 11
 READ_VERSIONS = (9, 10, 11)
 # Until version 10, profiles could be planned from published measurements; version 9 lacks `Evidence.recorded`.
 PLANNED_ONLY = ("kind", "shared_with")
-Setting = str | int | float | bool | None
+Value = str | int | float | bool | None | tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Model:
     """Identity of the transformer that a profile belongs to."""
 
     class_name: str
-    config: Mapping[str, Setting | tuple[int, ...]]
+    config: Mapping[str, Value]
     weights: tuple[float, ...] = ()  # of `fingerprint.project_weights`; empty where any checkpoint will do
     adapters: tuple[str, ...] = ()  # the active ones, sorted
 
@@ -50,6 +49,8 @@ class Conditions:
     sigmas: tuple[Annotated[float, Le(1)], ...]  # of the steps, falling
     guidance_scale_2: float | None = None
     boundary: float | None = None  # noise level below which the second transformer computes
+    # others that count, by `generation_settings.settings_of`; what is not listed had the default of its class
+    settings: Mapping[str, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_ascending("sigmas", tuple(reversed(self.sigmas)), strictly=True)
@@ -105,14 +106,14 @@ class Profile:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, with its SHA-256 as "digest"."""
         data = asdict(self)
-        return data | {"digest": _digest(data)}
+        return data | {DIGEST: digest_of(data)}
 
     @property
     def identity(self) -> str:
         """SHA-256 of everything but `evidence.seconds`: equal for two runs of the same calibration."""
         data = asdict(self)
         del data["evidence"]["seconds"]
-        return _digest(data)
+        return digest_of(data)
 
     def save(self, path: str | Path) -> None:
         """Write the JSON file atomically. Raises GalaxyDiTError for values that `read_profile` would refuse."""
@@ -163,12 +164,12 @@ def parse_profile(data: Any) -> Profile:
     if type(version) is not int or version not in READ_VERSIONS:
         cure = "calibrate again with this version of galaxydit, or install the one that wrote the profile"
         raise refusal("schema_version", version, " or ".join(map(str, READ_VERSIONS)), cure)
-    content = {name: value for name, value in data.items() if name != "digest"}
+    content, is_unchanged = split_digest(data)
     check_lengths(content, "profile")
     profile: Profile = parse(Profile, content if version == SCHEMA_VERSION else _converted(content))
-    if data.get("digest") != _digest(content):
+    if not is_unchanged:
         raise GalaxyDiTError(
-            f"digest={data.get('digest')!r} does not belong to the content: the file was changed after it was saved; "
+            f"digest={data.get(DIGEST)!r} does not belong to the content: the file was changed after it was saved; "
             "restore it, calibrate again, or load it, change it in Python and save it"
         )
     return profile
@@ -183,8 +184,3 @@ def _converted(content: dict[str, Any]) -> dict[str, Any]:
     if isinstance(conditions := content.get("conditions"), dict):
         kept["conditions"] = {name: value for name, value in conditions.items() if name != "served"}
     return kept | {"schema_version": SCHEMA_VERSION}
-
-
-def _digest(data: Mapping[str, Any]) -> str:
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -12,7 +12,7 @@ from torch import nn
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_choice, refusal
 from galaxydit.outcome import Goal
-from galaxydit.policies.general_schedule import GeneralSchedule
+from galaxydit.policies.general_schedule import GENERAL_FASTEST, GeneralSchedule
 from galaxydit.policies.online import Online
 from galaxydit.policies.proxy_threshold import ProxyThreshold
 from galaxydit.policies.schedule import Schedule
@@ -100,26 +100,38 @@ def _texts(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Notes and warnings on where full steps come from; `missing` says why `profile` is None."""
     policy, notes, warned = config.policy, [], []
+    if speedup is not None and (text := _beyond(profile, speedup)):
+        warned.append(text)
     if isinstance(policy, Threshold):
-        return (), ()
+        return (), tuple(warned)
     if profile is None:
         source = {GeneralSchedule: "a general schedule", Online: "errors learned during the generation"}.get(
             type(policy), f"the proxy {config.proxy} with a threshold learned during the generation"
         )
-        return (f"{missing}: full steps come from {source}; `galaxydit calibrate` measures a profile",), ()
+        return (f"{missing}: full steps come from {source}; `galaxydit calibrate` measures a profile",), tuple(warned)
     if speedup is None:
         return (), ()
     verified = profile.evidence.verified_prompts
     if profile.evidence.recorded is not None and not verified:
         rests = f"profile {profile.name} rests on {profile.basis}"
         notes.append(f"{rests}; `galaxydit calibrate --budget full` verifies it")
-    if speedup > profile.fastest:
-        done = f"{profile.fastest:g} that profile {profile.name} was {'verified' if verified else 'planned'} for"
-        warned.append(f"speedup {speedup:g} is beyond the {done}")
     if isinstance(policy, ProxyThreshold) and policy.schedule.cumulative_distance is None:
         learned = f"the threshold of the proxy {config.proxy} is learned during the generation"
         notes.append(f"{learned}, because no calibration solved it")
     return tuple(notes), tuple(warned)
+
+
+def _beyond(profile: Profile | None, speedup: float) -> str:
+    """Warning text of a speedup that nothing was measured for, else ""."""
+    if profile is None:
+        fastest, done = GENERAL_FASTEST, "the general schedule was measured for"
+    else:
+        word = "verified" if profile.evidence.verified_prompts else "planned"
+        fastest, done = profile.fastest, f"profile {profile.name} was {word} for"
+    if speedup <= fastest:
+        return ""
+    beyond = f"speedup {speedup:g} is beyond the {fastest:g} that {done}"
+    return f"{beyond}: the quality is unknown there, and plain generations of fewer steps are safer"
 
 
 def _profile_of(transformers: Sequence[nn.Module], given: Profile | str | Path | None) -> tuple[Profile | None, str]:

@@ -1,6 +1,7 @@
 """Calls that are computed whatever the policy decides: too few steps, drawn noise, latents that do not continue."""
 
-from galaxydit.policies.policy import Reason
+from galaxydit.config import GalaxyDiTConfig
+from galaxydit.policies.policy import FEW_STEPS, Reason
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.clean import Mix, mix_of
 from galaxydit.runtime.generation import MOST_BREAKS, NEW_TRAJECTORY
@@ -16,11 +17,8 @@ RESIZED = (
 def why_computed(call: Call, session: Session) -> Reason | None:
     """Why a call is computed whatever the policy decides, with a warning; None if it may be reused."""
     generation, info, config = call.generation, call.info, session.config
-    if info.steps <= config.few_steps:
-        session.warn_and_note(
-            f"{info.steps} steps are too few to reuse any (neighbouring steps differ too much at "
-            f"{config.few_steps} or fewer), so all are computed"
-        )
+    if info.steps <= config.most_in_full:
+        session.warn_and_note(too_few(info.steps, config))
         return Reason.FEW_STEPS
     if call.trajectory.resized > MOST_BREAKS:
         session.warn_and_note(RESIZED)
@@ -37,6 +35,21 @@ def why_computed(call: Call, session: Session) -> Reason | None:
     if generation.cannot_reuse or (drawn and config.history_length and mix is None):
         return Reason.DRAWN_NOISE if drawn else Reason.NO_HISTORY
     return None
+
+
+def too_few(steps: int, config: GalaxyDiTConfig) -> str:
+    """Warning text of a generation in which nothing is reused because of the number of its steps."""
+    most = config.most_in_full
+    if config.few_steps is None and config.follows_general_schedule and steps > FEW_STEPS:
+        return (
+            f"{steps} steps are too few to reuse any without a profile (in {most} or fewer, plain steps of the same "
+            f"cost are as good), so all are computed: `galaxydit calibrate --steps {steps}` measures a profile, "
+            "few_steps=0 reuses all the same"
+        )
+    because = (
+        f"neighbouring steps differ too much at {most} or fewer" if config.few_steps is None else f"few_steps={most}"
+    )
+    return f"{steps} steps are too few to reuse any ({because}), so all are computed"
 
 
 def _why_unknown(call: Call, reuse: object, mix: Mix | None) -> str:

@@ -13,6 +13,7 @@ from torch import nn
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.outcome import Goal
 from galaxydit.report import CallRecord, Report
+from galaxydit.runtime.guidance import UNCONDITIONAL
 from galaxydit.runtime.identity import CallIdentity, KnownValue
 from galaxydit.runtime.scheduler_response import scheduler_response
 from galaxydit.runtime.step import Noise, noise_of, sigmas_of
@@ -70,6 +71,7 @@ class Generation:
         self.calls: list[CallRecord] = []
         self.notes: list[str] = []
         self.goal: Goal | None = None
+        self.guidance: dict[str, float] = {}  # scale of the first call by component
         self.bytes_held = 0
 
     @property
@@ -155,8 +157,8 @@ class Generation:
         is_late = step > self.first + 2  # earlier, the outputs of some models move a latent far
         is_window = any(one.step == step for one in self.trajectories)
         self.is_checked = self.is_checked or is_window or is_late
-        if self.goal is not None and (is_late or is_window):
-            self.goal = replace(self.goal, verified=None)  # known for whole latents alone
+        if is_late or is_window:
+            self.withdraw_promise("the PSNR of windows and of replaced latents was not verified")
         if step > self.first:
             self.breaks.add(step)
         if len(self.breaks) > MOST_BREAKS:
@@ -169,6 +171,20 @@ class Generation:
             begun.seen.extend(list(latest.seen)[: -1 if latest.step == step else None])
         self.trajectories.append(begun)
         return begun, is_late
+
+    def withdraw_promise(self, why: str) -> None:
+        """Make the expected PSNR unknown, because a verification holds only for what was verified."""
+        if self.goal is not None:
+            self.goal = self.goal.unverified(why)
+
+    def changed_guidance(self, call: CallIdentity) -> str:
+        """Why the guidance of a call is not what its scale said when the generation began, else ""."""
+        scale = self.guidance.setdefault(call.component, call.guidance_scale)
+        if call.guidance_scale != scale:
+            return "the guidance scale changed during the generation, and the profile was measured at a constant one"
+        if call.branch == UNCONDITIONAL and call.conditions.get("guidance") is not None:
+            return "guidance has a second branch beside the embedded scale (true_cfg_scale), which is not told"
+        return ""
 
     def end(self, trajectory: Trajectory) -> None:
         trajectory.release()

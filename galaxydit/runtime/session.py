@@ -4,7 +4,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from itertools import count
 from typing import Any
@@ -105,6 +105,9 @@ class Session:
             self.current = generation
             if broke_off:
                 self.warn_and_note(NEW_TRAJECTORY)
+        if generation.goal is not None and generation.goal.verified and (text := generation.changed_guidance(call)):
+            generation.withdraw_promise(text)
+            self.note(text, generation)
         trajectory.used, self.current = next(self._calls), generation
         if call.info.step > generation.step:
             generation.step = call.info.step
@@ -143,9 +146,11 @@ class Session:
         self.generations.append(generation)
         self.current = generation
         compare = self.differences or (lambda *_: ([], []))
-        notes, warned = compare(generation.steps, generation.sigmas, self.source, tuple(call.latent.shape[1:]))
-        if self.goal is not None:  # a PSNR was verified under the conditions of the profile alone
-            generation.goal = replace(self.goal, verified=None) if notes or warned else self.goal
+        shape, first = tuple(call.latent.shape[1:]), generation.first
+        notes, warned = compare(generation.steps, generation.sigmas, self.source, shape, first)
+        generation.goal = self.goal
+        if notes or warned:
+            generation.withdraw_promise("the profile was verified under other conditions, which the notes name")
         for text in (*self.notes, *notes):
             self.note(text)
         for text in (*self.warnings, *warned):

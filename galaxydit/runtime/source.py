@@ -51,5 +51,6 @@ class Source:
         return getattr(self.pipe, "_current_timestep", self.pipe is not self.transformer or None) is not None
 
 
-Differences = Callable[[int, tuple[float, ...] | None, Source, tuple[int, ...]], tuple[list[str], list[str]]]
-"""From a generation's number of steps, sigmas, source and latent shape without the batch to notes and warnings."""
+Differences = Callable[[int, tuple[float, ...] | None, Source, tuple[int, ...], int], tuple[list[str], list[str]]]
+"""From a generation's number of steps, sigmas, source, latent shape without the batch and first step to notes and
+warnings."""

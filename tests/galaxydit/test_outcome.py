@@ -55,6 +55,29 @@ def test_a_goal_that_was_not_reached_has_a_reason(report: Report, why: str) -> N
     assert why in headline(report)
 
 
+def read_by_half(full: str, blocks_run: float) -> Report:
+    """A report of 2x in which each reused step runs so many of its 4 blocks to read the proxy."""
+    report = report_of(full, HALF.goal)
+    calls = (replace(call, blocks=4, blocks_run=blocks_run if call.reused else 4.0) for call in report.calls)
+    return replace(report, calls=tuple(calls))
+
+
+READ = "blocks that reused steps run to read the proxy are"
+
+
+@pytest.mark.parametrize(
+    ("report", "why"),
+    [
+        (read_by_half("frfr", 1.0), f"because {READ} 12.5% of a plain run's;"),
+        (read_by_half("frfrfrf", 1.0), f"7 steps / 2 are rounded to 4 full steps and {READ} 10.7% of a plain run's;"),
+        (read_by_half("frrfr", 1.0), f"because {READ} 15.0% of a plain run's;"),  # 2 full steps are less than half
+        (read_by_half("frrfr", 0.1), "because 5 steps / 2 are rounded to 2 full steps;"),
+    ],
+)
+def test_blocks_that_run_for_the_proxy_are_no_rounding(report: Report, why: str) -> None:
+    assert why in headline(report)
+
+
 def test_a_generation_that_ended_early_has_no_verified_psnr() -> None:
     goal = Goal("2x", 2.0, VERIFIED)
     assert "expected PSNR against the plain video: 35.7 dB" in headline(report_of("frfr", goal))
