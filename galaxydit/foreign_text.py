@@ -9,15 +9,17 @@ UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
 HIDDEN = "***"
-# "s3://KEY:SECRET@bucket", "https://token@host" and, because Path takes a slash away, "s3:/KEY:SECRET@bucket"
-USER = re.compile(r'(?i)([a-z0-9+.-]{1,20}:/{1,2})(?:[^\s:/@"]{1,1000}@|[^\s:/@"]{0,1000}:[^\s"]{0,1000}@)')
+# "s3://KEY:SECRET@bucket", "https://token@host" and, because Path takes a slash away, "s3:/KEY:SECRET@bucket". Tokens
+# that are JWTs, such as those of package registries, have up to some 2,000 characters.
+USER = re.compile(r'(?i)([a-z0-9+.-]{1,20}:/{1,2})(?:[^\s:/@"]{1,2500}+@|[^\s:/@"]{0,2500}+:(?:[^\s"@]{0,2500}+@)+)')
 # the same without its scheme, as storage libraries name it: "KEY:SECRET@bucket"
 USER_ALONE = re.compile(r"""(?<![\w/*:])[^\s:/@"'=(\[{,]{1,200}:[^\s@"'/:][^\s@"']{0,500}@(?=[\w.-])""")
-# "?X-Amz-Signature=...", "&sig=...", ";AccountKey=..."
-PARAMETER = re.compile(
-    r"""(?i)([?&;#][\w.%-]{0,60}?(?:token|key|secret|(?<![a-z])sig|signature|passw(?:or)?d|pwd|credentials?|auth(?!or))[\w.%-]{0,40}=)"""
-    r"""[^&#\s"'<>]+"""
+# "?X-Amz-Signature=...", "&sig=...", ";AccountKey=...", "?login[token]=..."
+SECRET_NAMES = (
+    r"token|key|secret|(?<![a-z])sig|signature|passw(?:or)?d|passphrase|passcode|pwd|credentials?|bearer|auth(?!or)"
+    r"|authori[sz]|(?<![a-z])(?:pass|jwt|sas)(?![a-z])"
 )
+PARAMETER = re.compile(rf"""(?i)([?&;#][\w.%\[-]{{0,60}}?(?:{SECRET_NAMES})[\w.%\]-]{{0,40}}=)[^&#\s"'<>]+""")
 TAG, BAR = re.compile(r"<(?=[a-zA-Z/!?])"), re.compile(r"(?<!\\)\|")
 
 

@@ -14,6 +14,7 @@ from av.stream import Disposition
 from numpy.typing import NDArray
 
 from galaxydit.errors import DataWarning, refusal
+from galaxydit.pipelines.settings import MOST
 
 HDR = (16, 18)  # transfers of ITU-T H.273: PQ and HLG
 PICTURES = Disposition.attached_pic | Disposition.timed_thumbnails  # streams that are no video, such as cover art
@@ -36,8 +37,7 @@ class ShownFrame:
 
     def image(self) -> NDArray[np.uint8]:
         """RGB, `(height, width, 3)`, turned by the display matrix and with square pixels."""
-        width = round(self.frame.width * self.shape.aspect)
-        image: Any = self.frame.to_ndarray(format="rgb24", width=width)
+        image: Any = self.frame.to_ndarray(format="rgb24", width=self.shape.width_of(self.frame))
         a, b, c, d = self.shape.matrix
         if abs(b) > abs(a):
             image, a, d = image.swapaxes(0, 1), c, b
@@ -51,6 +51,10 @@ class PixelShape:
 
     aspect: Fraction | int  # width / height of a pixel
     matrix: tuple[int, int, int, int]  # a, b, c, d of x' = a x + c y, y' = b x + d y (FFmpeg, libavutil/display.h)
+
+    def width_of(self, frame: av.VideoFrame) -> int:
+        """The width of a frame with square pixels."""
+        return round(frame.width * self.aspect)
 
 
 def shown_frames(path: str | Path) -> Iterator[ShownFrame]:
@@ -93,6 +97,8 @@ def _decoded(container: Any, path: str | Path) -> Iterator[ShownFrame]:
             packet_is_damaged = packet.is_corrupt
             slack = interval * Fraction(1 if packet.duration else 3, 2)  # the length of the last frame may be unknown
         for frame in packet.decode():
+            if not 1 <= shape.width_of(frame) <= MOST["width"]:  # a number of the header could ask for any memory
+                raise ValueError(f"pixels of aspect ratio {shape.aspect} make it {shape.width_of(frame)} wide")
             shown_at = frames * interval if frame.pts is None else frame.pts * frame.time_base - zero
             if waiting is None:
                 zero, shown_at = shown_at, Fraction(0)

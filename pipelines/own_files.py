@@ -14,6 +14,7 @@ from galaxydit.files import split_digest
 from galaxydit.pipelines.written_by import HTML_MARK, MARK, MARKDOWN_MARK, PNG_KEY, JsonKind
 
 HEAD = 4096  # bytes, in which a page has its metadata
+FIRST_COLUMNS = 5  # of a table, which are the same in every version
 NO_MARK = "it has no mark of galaxydit"
 Form = Callable[[Path], str]
 """Function that returns why this program did not write a file as it is, or an empty string."""
@@ -86,14 +87,17 @@ def own_markdown(path: Path) -> str:
 
 
 def own_csv(columns: Collection[str]) -> Form:
-    """The form of a table whose columns are among these; a column of a user, or of a newer version, is kept."""
+    """The form of a table that begins with the first of these columns and has no others.
+
+    A column of a user, or of a newer version, is kept, and so is a table of others that shares a few names.
+    """
 
     def reason(path: Path) -> str:
         with path.open(encoding="utf-8", newline="") as file:
             names = next(csv.reader([file.readline(2**16)]), [])
-        first = next(iter(columns))
-        if names[:1] != [first]:
-            return f"its first column is not {first!r}"
+        first = [*columns][:FIRST_COLUMNS]
+        if names[: len(first)] != first:
+            return f"its first columns are not {', '.join(first)}"
         others = [name for name in names if name not in columns]
         return f"it has a column {others[0][:40]!r}" if others else ""
 

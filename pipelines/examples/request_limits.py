@@ -102,9 +102,21 @@ def read_request(
     wanted = replace(settings, steps=request.steps or settings.steps)
     try:
         check_inputs(pipe, inputs)
-        return inputs, fit_size(pipe, inputs, wanted, own_settings(pipe))
+        recommended = own_settings(pipe)
+        fitted = fit_size(pipe, inputs, wanted, recommended)
     except ValueError as error:
         raise HTTPException(422, str(error)) from error
+    most = _area(wanted, recommended)
+    if _area(fitted, recommended) > most:  # where the settings have one side, and the image a long other one
+        size = inputs["image"].size
+        what = f"image of {size[0]}x{size[1]} pixels makes a video of {fitted.width}x{fitted.height}"
+        raise HTTPException(422, f"{what}: expected an aspect ratio for at most {most} pixels; crop it")
+    return inputs, fitted
+
+
+def _area(settings: GenerationSettings, recommended: GenerationSettings) -> int:
+    height, width = settings.height or recommended.height, settings.width or recommended.width
+    return (height or 0) * (width or 0)
 
 
 def _decode(text: str) -> Image.Image:

@@ -28,7 +28,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 import galaxydit
-from galaxydit.foreign_text import logger_of
+from galaxydit.foreign_text import logger_of, one_line
 from galaxydit.pipelines.examples.request_limits import BodyLimit, VideoRequest, check_request, read_request
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.inputs import IMAGES, check_inputs
@@ -39,6 +39,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import save_video
 
 MOST_WAITING = 8  # requests that are served or wait
+MOST_DETAIL = 400  # characters, of which a request can hold megabytes
 PATIENCE = 0.5  # seconds between two looks at whether the client of a waiting request is there
 logger = logger_of(__name__)
 
@@ -118,7 +119,7 @@ def create_app(pipe: DiffusionPipeline, settings: GenerationSettings) -> FastAPI
         # Without the input, which FastAPI's own answer repeats: not every input can be written as JSON.
         problem = error.errors()[0]
         place = ".".join(str(part) for part in problem["loc"][1:])
-        return JSONResponse({"detail": f"{place}: {problem['msg']}"}, 422)
+        return JSONResponse({"detail": one_line(f"{place}: {problem['msg']}")[:MOST_DETAIL]}, 422)
 
     server.add_middleware(BodyLimit)
     return server

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.errors import GalaxyDiTError, refusal, short_reason
 from galaxydit.pipelines.runs.loopback import (
     asks_for_token,
     can_stay_on_loopback,
@@ -101,9 +101,10 @@ class Cluster:
         try:
             with _signals_kept(), staying_on_loopback() as address:
                 self.ray.init("local", **options, **address)
-        except (RuntimeError, OSError, ValueError) as error:
+        except Exception as error:  # Ray raises this class itself where its processes take too long to start
             self.ray.shutdown()
-            raise ConnectionError(f"Ray cannot start a cluster on this machine ({error}); leave --ray out") from error
+            reason = short_reason(error, 300)
+            raise ConnectionError(f"Ray cannot start a cluster on this machine ({reason}); leave --ray out") from error
         if (listeners := open_listeners()) and not asks_for_token():
             self.ray.shutdown()
             raise _refused(f"these listen: {', '.join(sorted(listeners))}")

@@ -42,6 +42,11 @@ def is_safe(text: str) -> bool:
         ("https://h/x?X-Amz-Signature=SECRET&X-Amz-Expires=9", "https://h/x?X-Amz-Signature=***&X-Amz-Expires=9"),
         ("az://c/x?sv=1&sig=SECRET%3D", "az://c/x?sv=1&sig=***"),
         ("AccountName=a;AccountKey=SECRET==", "AccountName=a;AccountKey=***"),
+        ("https://host/x?Authorization=Bearer%20SECRET", "https://host/x?Authorization=***"),
+        ("https://host/x?pass=SECRET&jwt=SECRET&sas=SECRET", "https://host/x?pass=***&jwt=***&sas=***"),
+        ("https://host/x?login[token]=SECRET", "https://host/x?login[token]=***"),
+        (f"https://aws:{'SECRET' * 400}@host/x", "https://***@host/x"),  # as long as a JWT
+        (f"https://{'SECRET' * 400}@host/x", "https://***@host/x"),
     ],
 )
 def test_secrets_in_addresses_are_starred_in_every_kind_of_message(address: str, shown: str) -> None:
@@ -64,7 +69,7 @@ def test_secrets_in_addresses_are_starred_in_every_kind_of_message(address: str,
         "/home/me@work/run",
         "git@github.com:owner/name",
         "C:\\runs\\x",
-        "https://host/x?author=a&design=2&steps=50",
+        "https://host/x?author=a&authority=b&design=2&steps=50&passes=3&sash=1",
         "threshold=0.1, 2x; a: b",
     ],
 )

@@ -73,7 +73,7 @@ OWN: dict[str, tuple[Callable[[Path], str], Callable[[Path], Any]]] = {
     "picture.png": (own_picture, lambda path: Image.fromarray(FRAMES[0]).save(path, pnginfo=png_mark())),
     "a.html": (own_html, lambda path: write_html(path, "<!doctype html><html><head></head></html>")),
     "a.md": (own_markdown, lambda path: write_markdown(path, "# Results\n" * 1000)),
-    "a.csv": (own_csv(COLUMNS), lambda path: path.write_text("unit,prompt\r\na,b\r\n")),
+    "a.csv": (own_csv(COLUMNS), lambda path: path.write_text(",".join([*COLUMNS][:9]) + "\r\n")),
     "a.parquet": (own_parquet, lambda path: _parquet(path, {"generator": "Written by galaxydit"})),
 }
 FOREIGN: dict[str, tuple[Callable[[Path], str], Callable[[Path], Any]]] = {
@@ -87,7 +87,8 @@ FOREIGN: dict[str, tuple[Callable[[Path], str], Callable[[Path], Any]]] = {
     "mentioned.html": (own_html, lambda path: path.write_text("<html><p>Written by galaxydit</p></html>")),
     "other.md": (own_markdown, lambda path: path.write_text("# My notes")),
     "other.csv": (own_csv(COLUMNS), lambda path: path.write_text("name,prompt\nb,c\n")),
-    "added.csv": (own_csv(COLUMNS), lambda path: path.write_text("unit,prompt,my rating\nb,c,5\n")),
+    "shared.csv": (own_csv(COLUMNS), lambda path: path.write_text("unit,seed\nmetre,5\n")),
+    "added.csv": (own_csv(COLUMNS), lambda path: path.write_text(f"{','.join(COLUMNS)},my rating\n")),
     "other.parquet": (own_parquet, lambda path: _parquet(path, None)),
 }
 

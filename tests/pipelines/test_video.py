@@ -162,6 +162,16 @@ def test_pixels_that_are_not_square_are_widened(tmp_path: Path):
     assert load_video(tmp_path / "a.mp4").shape == (5, 32, 96, 3)
 
 
+@pytest.mark.parametrize("aspect", [(2**31 - 1, 1), (3000, 1), (1, 3000)])
+def test_pixels_that_make_a_frame_of_endless_or_no_width_are_refused(aspect: tuple[int, int], tmp_path: Path):
+    write_clip(tmp_path / "a.mp4", sample_aspect_ratio=Fraction(2))
+    content = (tmp_path / "a.mp4").read_bytes()
+    place = content.index(b"pasp") + 4
+    (tmp_path / "a.mp4").write_bytes(content[:place] + struct.pack(">II", *aspect) + content[place + 8 :])
+    with pytest.raises(GalaxyDiTError, match=r"expected a video that can be read \(pixels of aspect ratio"):
+        load_video(tmp_path / "a.mp4")
+
+
 @pytest.mark.parametrize("transfer", [16, 18])  # ITU-T H.273: PQ and HLG
 def test_an_hdr_clip_is_warned_of(transfer: int, tmp_path: Path):
     write_clip(tmp_path / "a.mp4", color_trc=transfer)

@@ -18,6 +18,11 @@ from galaxydit.pipelines.settings import GenerationSettings
 
 pytest.importorskip("fastapi", reason="FastAPI is not installed: pip install -e '.[examples]'")
 
+from fastapi import HTTPException
+
+from galaxydit.pipelines.examples import request_limits
+from galaxydit.pipelines.examples.request_limits import VideoRequest
+
 
 def test_each_request_has_its_own_quality_and_report(tiny_wan_pipeline: Any, tiny_settings: GenerationSettings) -> None:
     from fastapi.testclient import TestClient
@@ -108,6 +113,8 @@ def test_a_text_with_a_brace_is_a_prompt(client: Any) -> None:
         {"quality": "fastest"},
         {"image": "no base64"},
         {"image": encoded(Image.new("RGB", (8, 8)))},  # the model takes none
+        {"x" * 100_000: 1},
+        {"\x1b[31m": 1},
     ],
 )
 def test_a_request_beyond_the_limits_is_the_clients_fault(fields: dict[str, Any], client: Any) -> None:
@@ -116,6 +123,7 @@ def test_a_request_beyond_the_limits_is_the_clients_fault(fields: dict[str, Any]
     assert answer.status_code == 422
     assert answer.json()["detail"]
     assert len(answer.text) < 500
+    assert answer.json()["detail"].isprintable()
 
 
 def test_twice_the_steps_of_the_settings_are_allowed(client: Any) -> None:
@@ -145,6 +153,23 @@ def test_an_uploaded_image_begins_the_video(image_client: Any) -> None:
     for image, kind in ((Image.new("L", (8000, 8000)), "PNG"), (Image.new("RGB", (8, 8)), "GIF")):
         assert ask(image, kind).status_code == 422
     assert image_client.post("/videos", json={"prompt": "a ball"}).status_code == 422  # without the image
+
+
+def test_an_image_makes_no_video_above_the_area_where_one_side_is_set(
+    tiny_wan_pipeline: Any, tiny_settings: GenerationSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_limits, "own_settings", lambda _: tiny_settings)
+    monkeypatch.setattr(request_limits, "check_inputs", lambda *_: None)
+    monkeypatch.setattr("galaxydit.pipelines.sizes.takes_images", lambda _: True)
+    settings = replace(tiny_settings, height=32, width=None)
+
+    def fitted(image: Image.Image) -> GenerationSettings:
+        request = VideoRequest(prompt="a ball", image=encoded(image))
+        return request_limits.read_request(tiny_wan_pipeline, request, settings)[1]
+
+    assert fitted(Image.new("RGB", (32, 64))).width == 16
+    with pytest.raises(HTTPException, match="makes a video of 512x32: expected an aspect ratio for at most"):
+        fitted(Image.new("RGB", (640, 40)))
 
 
 @pytest.mark.parametrize(

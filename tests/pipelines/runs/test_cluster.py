@@ -74,6 +74,19 @@ def test_a_ray_that_cannot_be_kept_on_this_machine_is_refused_unless_it_asks_for
         OnRay()
 
 
+def test_a_cluster_that_does_not_start_is_a_lost_connection_whatever_ray_raises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise Exception("The current node timed out during startup")  # as ray._private.node does
+
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", fail)
+    with pytest.raises(ConnectionError, match=r"cannot start a cluster .*node timed out.*; leave --ray out"):
+        OnRay()
+
+
 def test_a_cluster_that_listens_to_the_network_without_a_token_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = []
     monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
