@@ -16,7 +16,7 @@ from galaxydit.pipelines.video import load_video
 
 FRAMES, SIDE = 24, 64
 CODECS = {"mp4": "libx264", "mov": "libx264", "mkv": "libx264", "webm": "libvpx-vp9", "ts": "libx264", "avi": "mpeg4"}
-CODECS |= {"flv": "libx264", "gif": "gif"}
+CODECS |= {"flv": "libx264", "gif": "gif", "wmv": "mpeg4", "y4m": "rawvideo", "mjpeg": "mjpeg"}
 
 
 def noise() -> np.ndarray:
