@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from galaxydit.errors import check_count, refusal
+from galaxydit.errors import check_count, listed, refusal
 from galaxydit.files import replacing
 from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.frames import address, shown_frames
@@ -218,7 +218,8 @@ def load_sound(path: str | Path) -> Sound | None:
 
 def side_by_side(videos: Sequence[NDArray[Any]], labels: Sequence[str], *, scale: int = 1) -> NDArray[np.uint8]:
     """Videos of equal shape in one row under their labels, uint8 with even sizes. Raises GalaxyDiTError for others."""
-    if not videos or len(videos) != len(labels):
+    labels = listed("labels", labels)
+    if len(videos) == 0 or len(videos) != len(labels):
         raise refusal("labels", labels, f"one for each of {len(videos)} videos, at least one", "add or remove some")
     shapes = [video.shape for video in videos]
     if len(set(shapes)) > 1:
