@@ -18,10 +18,11 @@ from galaxydit.calibration.recording import Recording, round_digits
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import CONCATENATED
+from galaxydit.files import split_digest
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.written_by import RECORDING, is_unchanged, write_own_json
+from galaxydit.pipelines.written_by import RECORDING, write_own_json
 from galaxydit.policies.threshold import Threshold
 from galaxydit.proxies import PROXIES, distance_of, proxies_of
 from galaxydit.runtime.call import Call
@@ -162,7 +163,8 @@ def read_recorded(path: Path, conditions: Mapping[str, Any]) -> Recording:
     """The recording in a file; raises GalaxyDiTError unless its `conditions` (`conditions_of`) are these."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        if "digest" in data and not is_unchanged(data):  # files of earlier versions have none
+        _, is_unchanged = split_digest(data)
+        if is_unchanged is False:  # files of earlier versions have no digest
             raise ValueError("its digest does not belong to its content")
         before, recording = data["conditions"], parse(Recording, data["recording"], str(path))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError, GalaxyDiTError) as error:

@@ -14,12 +14,12 @@ from platformdirs import user_data_path
 from rich.console import Console
 
 from galaxydit.calibration.budget import Budget
-from galaxydit.calibration.calibration import calibrate
+from galaxydit.calibration.calibration import KIND, calibrate
 from galaxydit.calibration.profile_file import keep, stored, worth
 from galaxydit.errors import ProfileWarning, proposing
 from galaxydit.foreign_text import printable
 from galaxydit.pipelines.published_models import recommended_settings
-from galaxydit.pipelines.runs import LiveProgress, hash_of
+from galaxydit.pipelines.runs import LiveProgress, hash_of, move_aside, open_own
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import model_of
 from galaxydit.profiles.schema import Profile
@@ -44,22 +44,35 @@ def learn(
     and errors are those of `galaxydit.calibrate`; `folder` is by default "profiles" in the user's data folder.
     """
     settings = settings or recommended_settings(pipe)
-    path = Path(folder or user_data_path("galaxydit") / "profiles") / f"{_name_of(pipe, settings)}.json"
-    parts, is_kept = path.with_suffix(".parts"), True
+    name = _name_of(pipe, settings)
+    path: Path | None = None
+    problem = ""
     with ExitStack() as stack:
         try:
+            path = _folder(folder) / f"{name}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(FileLock(path.with_suffix(".lock")))
         except OSError as error:
-            said = f"galaxydit: {path.parent} cannot be written ({error}), so the profile is kept in memory alone"
+            problem = str(error)
+        if path is not None:
+            known, mismatch = stored(path, pipe)
+            if known is not None and mismatch is None and worth(known) >= (0, LEARNED.samples[0]):
+                return known
+        parts = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if path is not None and not problem:
+            try:
+                if path.is_dir():
+                    move_aside(path)
+                open_own(path.with_suffix(".parts"), KIND, {})
+                parts = path.with_suffix(".parts")
+            except OSError as error:
+                problem = str(error)
+        if problem:
+            said = f"galaxydit: the profile is kept in memory alone, because its folder cannot be used ({problem})"
             warnings.warn(said, ProfileWarning, stacklevel=3)
-            parts, is_kept = Path(stack.enter_context(tempfile.TemporaryDirectory())), False
-        known, mismatch = stored(path, pipe)
-        if known is not None and mismatch is None and worth(known) >= (0, LEARNED.samples[0]):
-            return known
 
         def save(profile: Profile) -> None:
-            if is_kept:
+            if path is not None and not problem:
                 keep(_at(path, profile), path, pipe)
 
         console = Console(stderr=True)
@@ -70,12 +83,22 @@ def learn(
                 resume_dir=parts,
                 budget=LEARNED,
                 settings=settings,
-                name=path.stem,
+                name=name,
                 on_profile=save,
                 say=lambda text: console.print(printable(text), markup=False, highlight=False),
                 progress=progress,
             )
-    return _at(path, made.profile) if is_kept else made.profile
+    return made.profile if path is None or problem else _at(path, made.profile)
+
+
+def _folder(named: Path | str | None) -> Path:
+    """The folder of learned profiles. Raises OSError if the user has no home folder."""
+    if named is not None:
+        return Path(named)
+    try:
+        return user_data_path("galaxydit") / "profiles"
+    except RuntimeError as error:
+        raise OSError(f"this user has no home folder: {error}") from error
 
 
 def _at(path: Path, profile: Profile) -> Profile:

@@ -3,12 +3,11 @@
 from collections.abc import Iterable
 from typing import Any
 
-import torch
 from diffusers import ContextParallelConfig, DiffusionPipeline
 from diffusers.models.attention_dispatch import AttentionBackendName
-from torch import distributed
 
 from galaxydit.errors import check_choice, refusal, short_reason
+from galaxydit.pipelines.meeting import meet
 from galaxydit.pipelines.runs.run import Rank
 from galaxydit.runtime.recognition import transformers_of
 
@@ -46,7 +45,6 @@ def share_video(pipe: DiffusionPipeline, rank: Rank) -> None:
     """
     if rank.size == 1:
         return
-    if not distributed.is_initialized():
-        distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    meet(rank)
     for name in transformers_of(pipe):
         getattr(pipe, name).enable_parallelism(config=ContextParallelConfig(ulysses_degree=rank.size))

@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from galaxydit.errors import GalaxyDiTError, refusal, short_reason
-from galaxydit.pipelines.written_by import HTML_MARK, MARK, MARKDOWN_MARK, PNG_KEY, JsonKind, is_unchanged
+from galaxydit.files import split_digest
+from galaxydit.pipelines.written_by import HTML_MARK, MARK, MARKDOWN_MARK, PNG_KEY, JsonKind
 
 HEAD = 4096  # bytes, in which a page has its metadata
 NO_MARK = "it has no mark of galaxydit"
@@ -42,7 +43,8 @@ def own_json(kind: JsonKind) -> Form:
             return f"it is no {kind.name!r}"
         if data.get("format") != kind.format:
             return f"it has format {str(data.get('format'))[:20]}, this version writes {kind.format}"
-        return "" if is_unchanged(data) else "its digest does not belong to its content"
+        _, is_unchanged = split_digest(data)
+        return "" if is_unchanged else "its digest does not belong to its content"
 
     return reason
 

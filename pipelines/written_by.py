@@ -1,13 +1,11 @@
 """The mark in files of this program, by which commands replace no other file (`galaxydit.pipelines.own_files`)."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from galaxydit.files import replacing, write_json
-from galaxydit.pipelines.runs.unit import hash_of
+from galaxydit.files import replacing, with_digest, write_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,15 +37,9 @@ WHOLE_PIPELINE = JsonKind("galaxydit whole_pipeline", 1)
 def write_own_json(path: Path, kind: JsonKind, data: Mapping[str, Any]) -> dict[str, Any]:
     """Write JSON atomically with its kind and digest; returns what is in the file. Raises ValueError for nan."""
     whole = {"kind": kind.name, "format": kind.format} | dict(data)
-    plain = json.loads(json.dumps(whole, allow_nan=False))  # as it is read back
-    written: dict[str, Any] = plain | {"digest": hash_of(plain)}
+    written = with_digest(whole)
     write_json(path, written)
     return written
-
-
-def is_unchanged(data: Mapping[str, Any]) -> bool:
-    """Whether data that `write_own_json` wrote have the digest of their content."""
-    return data.get("digest") == hash_of({name: value for name, value in data.items() if name != "digest"})
 
 
 def write_html(path: Path, page: str) -> None:

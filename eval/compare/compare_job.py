@@ -5,7 +5,6 @@ wanted speedups, then on all tuning prompts, and keeps those near the wanted spe
 all. A method fails if its calibration or a video fails.
 """
 
-import json
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -96,7 +95,7 @@ class CompareJob:
         if self.failed and not rows:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())
             raise GalaxyDiTError(f"every method failed, so there is nothing to compare; {reasons}")
-        conditions = json.loads((self.out / "model.json").read_text(encoding="utf-8"))
+        conditions = self.store.bound("model")
         conditions["dtype"] = next(iter(conditions["transformers"].values()))["dtype"].removeprefix("torch.")
         conditions["device"] = first.device
         conditions["versions"] = {name: first.versions[name] for name in SHOWN_VERSIONS}

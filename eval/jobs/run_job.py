@@ -10,7 +10,18 @@ from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.job import Job, calibration_of
 from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.inputs import hash_files
-from galaxydit.pipelines.runs import Executor, InProcess, Outcome, Progress, Record, Store, Unit, results, run
+from galaxydit.pipelines.runs import (
+    Executor,
+    InProcess,
+    Outcome,
+    Progress,
+    Record,
+    Store,
+    Unit,
+    not_checked,
+    results,
+    run,
+)
 from galaxydit.validation import parse
 
 logger = logger_of(__name__)
@@ -26,10 +37,13 @@ def open_run(root: str | Path, job: Job) -> Store:
     units depend on, or a file of a prompt is missing or has changed.
     """
     store = Store(root)
-    _, before, now = plan_run(store, job)
-    if before not in (None, now):
-        store.write_conditions(KIND, now)
-    return store.create(KIND, now)
+    extend_run(store, job)
+    return store
+
+
+def extend_run(store: Store, job: Job) -> Mapping[str, Any] | None:
+    """`open_run` of a store; returns the conditions before, None if the folder was empty."""
+    return store.revise(KIND, lambda before: _union(store, before, job)[1])
 
 
 def withdraw(store: Store, before: Mapping[str, Any], job: Job) -> None:
@@ -39,8 +53,12 @@ def withdraw(store: Store, before: Mapping[str, Any], job: Job) -> None:
         return {unit.id for unit in (*calibration_units(job), *job.units())}
 
     added = units(job) - units(_job_of(store, before))
-    if store.conditions(KIND) == _conditions(job) and not added & store.unit_ids():
-        store.write_conditions(KIND, before)
+
+    def restored(now: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        is_alone = now == _conditions(job) and not added & store.unit_ids()
+        return before if is_alone or now is None else now
+
+    store.revise(KIND, restored)
 
 
 def load_run(root: str | Path) -> tuple[Store, Job]:
@@ -79,6 +97,8 @@ def run_job(
     left, done = units_left(units, store, retry_failed=retry_failed, verify=verify)
     if left:
         refuse_mixed_versions(store, done, allow_mixed_versions)
+    if verify and (unchecked := not_checked(done)):
+        logger.warning("%s", unchecked)
     maker, executor = VideoMaker(job, store, record), executor or InProcess()
     if calibrations:
         run(calibrations, maker, store, executor, progress=progress, retry_failed=True, verify=verify)
@@ -129,15 +149,21 @@ def plan_run(store: Store, job: Job) -> tuple[Job, Mapping[str, Any] | None, Map
     gates, or if a file of a prompt has changed.
     """
     before = store.conditions(KIND)
+    union, now = _union(store, before, job)
+    return union, before, now
+
+
+def _union(store: Store, before: Mapping[str, Any] | None, job: Job) -> tuple[Job, Mapping[str, Any]]:
+    """The union of the job of conditions and another one, and the conditions of the union."""
     if before is None:
-        return job, None, _conditions(job)
+        return job, _conditions(job)
     earlier = _job_of(store, before)
     union, kept = _extended(earlier, job)
     store.check_same(KIND, asdict(earlier), asdict(kept))
     now = _conditions(union)
     hashes = before.get(FILES, {})
     store.check_same(KIND, {FILES: hashes}, {FILES: {path: now.get(FILES, {}).get(path) for path in hashes}})
-    return union, before, now
+    return union, now
 
 
 def _extended(before: Job, now: Job) -> tuple[Job, Job]:

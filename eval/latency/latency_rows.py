@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from galaxydit.errors import refusal
+from galaxydit.files import split_digest
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
 from galaxydit.pipelines.written_by import LATENCY
 
@@ -99,4 +100,7 @@ def load(path: Path) -> dict[str, Any]:
         raise refusal(
             "--table", str(path), f"the JSON of a run, format {LATENCY.format}", "pass a file of galaxydit latency"
         )
-    return data
+    content, is_unchanged = split_digest(data)
+    if is_unchanged is False:
+        raise refusal("--table", str(path), "the content that its digest belongs to", "restore it, or measure again")
+    return content

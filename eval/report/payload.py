@@ -117,6 +117,7 @@ def _notes(run: Run, summaries: Sequence[VariantSummary], devices: Sequence[str]
         f"{failed} failed: they are shown, but no mean includes them.": failed,
         f"{missing} not made yet: the figures can still change.": missing,
         f"{run.damaged} damaged: the same `galaxydit eval run` makes them again.": run.damaged,
+        f"{run.not_checked}.": bool(run.not_checked),
         f"{alone} without a finished baseline: they have no speedup.": run.job.baseline and alone,
         "Made without a baseline: there are no speedups and no metrics against a reference.": not run.job.baseline,
         f"Other work disturbed the run, so do not compare its seconds: {run.disturbance}.": bool(run.disturbance),

@@ -10,7 +10,7 @@ from galaxydit.eval.jobs.job import FEWER_STEPS, Job
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import load_run
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
-from galaxydit.pipelines.runs import Store
+from galaxydit.pipelines.runs import Store, not_checked
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,11 @@ class Run:
     def baselines(self) -> Mapping[tuple[int, int], VideoRecord]:
         """Finished baseline records by (prompt index, seed)."""
         return {record.pair: record for record in self.records if record.variant == BASELINE and record.is_done}
+
+    @property
+    def not_checked(self) -> str:
+        """How many records have no digest (`pipelines.runs.not_checked`); empty if all have one."""
+        return not_checked(self.records)
 
     @cached_property
     def disturbance(self) -> str:

@@ -1,6 +1,5 @@
 """The results of a validation as JSON data, and as a Markdown page for the repository's issues."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
@@ -77,7 +76,7 @@ def validation_data(run: Run) -> dict[str, Any]:
     "videos": the fields `VIDEO_FIELDS` of each record.
     """
     plain = next(iter(run.baselines.values()), run.records[0])
-    bound = json.loads((Path(run.store.root) / "model.json").read_text(encoding="utf-8"))
+    bound = run.store.bound("model")
     names = [variant.name for variant in run.job.variants]
     return {
         "conditions": {

@@ -53,8 +53,17 @@ def read_full_info(environment: Environment, suite: Suite) -> list[dict[str, Any
 
 
 def default_cache(suite: Suite) -> Path:
-    """The folder where the benchmark looks for model files by default."""
-    return Path(os.environ.get(suite.cache_variable) or Path.home() / ".cache" / suite.package)
+    """The folder where the benchmark looks for model files by default.
+
+    Raises GalaxyDiTError if it is in the home folder and the user has none.
+    """
+    if named := os.environ.get(suite.cache_variable):
+        return Path(named)
+    try:
+        return Path.home() / ".cache" / suite.package
+    except RuntimeError as error:
+        expected = "a folder, because this user has no home folder"
+        raise refusal("--weights", None, expected, f"pass --weights DIR, or set {suite.cache_variable}") from error
 
 
 def set_up(

@@ -9,6 +9,7 @@ from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.published.suite import Dimension
+from galaxydit.files import split_digest
 from galaxydit.validation import parse
 
 VERSION = 2
@@ -72,7 +73,10 @@ def read_results(path: Path) -> Results:
         raise GalaxyDiTError(f"{path} is damaged ({error}); {CURE}") from error
     if not isinstance(data, dict) or data.get("version") != VERSION:
         raise GalaxyDiTError(f"{path} is not of version {VERSION}; {CURE}")
-    return parse(Results, data, str(path), CURE)
+    content, is_unchanged = split_digest(data)
+    if is_unchanged is False:
+        raise GalaxyDiTError(f"{path} is damaged (its content does not have the digest that it holds); {CURE}")
+    return parse(Results, content, str(path), CURE)
 
 
 def read_scores(path: Path, dimension: Dimension, names: Collection[str]) -> tuple[float | None, Videos]:

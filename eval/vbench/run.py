@@ -21,7 +21,7 @@ from galaxydit.eval.vbench.environment import Environment, default_cache, read_f
 from galaxydit.eval.vbench.maker import ShareMaker
 from galaxydit.eval.vbench.results import VERSION, DimensionScore, Results, VariantScores, combine
 from galaxydit.eval.vbench.score import measure_drop, normalise, total_up
-from galaxydit.pipelines.runs import Executor, InProcess, Progress, Store, run
+from galaxydit.pipelines.runs import Executor, InProcess, Progress, Store, open_own, run
 
 KIND = "vbench"
 SHARE = 100  # videos; loading a dimension's models takes as long as a few of them
@@ -114,7 +114,7 @@ def open_shares(store: Store, suite: Suite, environment: Environment, share: int
     kept = Store(f"{store.address}/{suite.name}/shares")
     try:
         before = kept.header(KIND)["conditions"]
-    except GalaxyDiTError:  # none yet; `create` refuses a folder that holds anything else
+    except (GalaxyDiTError, OSError):  # none yet, or damaged
         before = {}
     size = share if share is not None else before.get("share", SHARE)
     check_count("share", size, 1, MOST_VIDEOS)
@@ -122,7 +122,9 @@ def open_shares(store: Store, suite: Suite, environment: Environment, share: int
         if name in before and before[name] != value:
             cure = f"leave --share out, or remove {kept.root} to measure everything again"
             raise refusal(name, value, f"{before[name]}, that of the shares in {kept.root}", cure)
-    return kept.create(KIND, {"suite": suite.name, "version": environment.version, "share": size}), size
+    conditions = {"suite": suite.name, "version": environment.version, "share": size}
+    opened = open_own(Path(kept.root), KIND, conditions) if kept.is_local else kept.create(KIND, conditions)
+    return opened, size
 
 
 def collect(

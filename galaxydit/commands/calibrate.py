@@ -81,7 +81,7 @@ def calibrate(
     from galaxydit.calibration.calibration import calibrate as run_calibration
     from galaxydit.calibration.profile_file import keep, stored
     from galaxydit.calibration.tables import card_of, terminal_tables
-    from galaxydit.pipelines.runs import LiveProgress, Store
+    from galaxydit.pipelines.runs import LiveProgress, Store, open_own
 
     if report is not None:
         from galaxydit.calibration.html_report import PAGE_NAME, write_report
@@ -90,7 +90,10 @@ def calibrate(
         check_replaceable(report / PAGE_NAME, "--report", own_html, force=force)
         for name in FIGURES:
             check_replaceable(report / f"{name}.png", "--report", own_picture, force=force)
-    Store(folder).create(KIND, {})
+    if resume_dir is None and any((folder / name).exists() for name in ("run.json", "units")):
+        open_own(folder, KIND, {})  # of an earlier calibration
+    else:
+        Store(folder).create(KIND, {})
     pipe, load = cluster.load(source)
     before, mismatch = stored(out, pipe)
     if mismatch is not None and not force:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from galaxydit.commands.console import show, show_json
+from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.options import AsJson, RunPath
 from galaxydit.pipelines.table import Table, number
 
@@ -41,6 +41,8 @@ def check(
     given = Gates(min=_limits("--min", minimum), max=_limits("--max", maximum))
     check_names(given)
     finished = read_run(run)
+    if finished.not_checked:
+        say(finished.not_checked, "yellow")
     gates, checkable = finished.job.gates, [each.name for each in finished.job.variants if each.name != BASELINE]
     for name in variant or ():
         if name not in checkable:

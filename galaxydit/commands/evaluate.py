@@ -74,12 +74,13 @@ def run(
 def status(run: RunPath, verify: Verify = False, as_json: AsJson = False) -> None:
     """Show how far a run is. Failed units and damaged videos have their reasons."""
     from galaxydit.eval.jobs.run_job import load_run
-    from galaxydit.pipelines.runs import Record
+    from galaxydit.pipelines.runs import Record, not_checked
     from galaxydit.pipelines.runs.progress import render, tally
 
     store, job = load_run(run)
     units = [unit.id for unit in job.units()]
     reasons: dict[str, str] = {}
+    known: list[Record] = []
 
     def sound() -> Iterator[Record]:
         for unit_id, record, damage in store.survey(units, wholly=verify):
@@ -88,17 +89,21 @@ def status(run: RunPath, verify: Verify = False, as_json: AsJson = False) -> Non
                 continue
             if record.traceback is not None:
                 reasons[unit_id] = record.reason
+            known.append(record)
             yield record
 
     counted = tally(sound(), len(units))
     if as_json:
         numbers = {name: getattr(counted, name) for name in ("total", "done", "failed", "remaining")}
-        show_json(numbers | {"reasons": reasons})
+        unchecked = sum(not record.is_checked for record in known)
+        show_json(numbers | {"not_checked": unchecked, "reasons": reasons})
         return
     shown = (f"{unit_id}: {reason}" for unit_id, reason in islice(reasons.items(), SHOWN_FAILURES))
     show(render(counted), *shown)
     if len(reasons) > SHOWN_FAILURES:
         show(f"and {len(reasons) - SHOWN_FAILURES} more")
+    if unchecked_text := not_checked(known):
+        show(unchecked_text)
 
 
 def report(
@@ -132,6 +137,8 @@ def export(
     total = len(finished.job.units())
     if (absent := total - len(finished.records)) > 0:
         say(f"{absent} of {total} units are not made, or damaged, and have no row", "yellow")
+    if finished.not_checked:
+        say(finished.not_checked, "yellow")
     has_pyarrow = find_spec("pyarrow") is not None
     check_replaceable(folder / "results.csv", "--out", own_csv(COLUMNS), force=force)
     if parquet and has_pyarrow:

@@ -61,14 +61,13 @@ def make_videos(
     **options: Any,
 ) -> "Outcome":
     """Extend the run `out` by a job and make all missing videos; `record` and `options` are of `run_job`."""
-    from galaxydit.eval.jobs.run_job import KIND, load_run, open_run, run_job, withdraw
+    from galaxydit.eval.jobs.run_job import extend_run, load_run, run_job, withdraw
     from galaxydit.pipelines.runs import LiveProgress, Store
 
     check_lasting(out)
     if record is not None and record.exists():
         say(f"{record} is there already and is kept")
-    before = Store(out).conditions(KIND)
-    open_run(out, job)
+    before = extend_run(Store(out), job)
     store, extended = load_run(out)
     _tell_of_earlier(extended, job)
 

@@ -17,6 +17,7 @@ from typer.core import TyperCommand
 from galaxydit.commands.captions import WITH_CAPTIONS
 from galaxydit.commands.console import say
 from galaxydit.errors import did_you_mean, refusal
+from galaxydit.files import check_file_kind
 from galaxydit.pipelines.inputs import merge_inputs
 from galaxydit.pipelines.model_names import check_model
 from galaxydit.pipelines.settings import DtypeName, GenerationSettings, Offload
@@ -32,6 +33,9 @@ MODEL_HELP = "wan-tiny, a published model such as wan2.1-t2v-1.3b, a folder, a h
 ModelName = Annotated[str, typer.Option(help=MODEL_HELP)]
 ADDRESS = re.compile(r"auto|local|ray://.+|[\w.-]+:\d+")
 RAY_HELP = "Work on Ray: alone it starts a cluster here; auto, ray://host:port or host:port join one."
+FILE_NAMES = ("out", "model", "base", "lora", "profile")  # options whose text may name a file
+PIPED = ("recorded", "table")  # options whose file is read once
+SAID_ELSEWHERE = ("job", "prompts", "calibration")  # readers of these refuse all but files, and say what they hold
 LARGEST_SEED = 2**64 - 1  # of torch.Generator
 Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Draws the initial noise.")]
 RunPath = Annotated[str, typer.Argument(metavar="RUN", help="The --out of a `galaxydit eval run`.")]
@@ -239,7 +243,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**given: Any) -> None:
-        given = {name: _with_home(name, value) for name, value in given.items()}
+        given = {name: _checked_path(name, value) for name, value in given.items()}
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         command(**given)
@@ -248,10 +252,22 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _with_home(name: str, value: Any) -> Any:
-    """`value`, of a path with the home folder in place of `~`, which shells leave in --out=~/x and fsspec replaces."""
+def _checked_path(name: str, value: Any) -> Any:
+    """`value`; of an option that names files with the home folder in place of `~`, which shells leave in --out=~/x.
+
+    fsspec replaces the `~`, too. Raises GalaxyDiTError without a home folder, and for FIFOs, sockets and devices.
+    """
     if isinstance(value, list):
-        return [_with_home(name, each) for each in value]
-    if isinstance(value, Path) or (name == "out" and isinstance(value, str)):  # of some commands an address
-        return type(value)(os.path.expanduser(value))
+        return [_checked_path(name, each) for each in value]
+    is_file = isinstance(value, Path) or (name in FILE_NAMES and isinstance(value, str))
+    if not is_file:
+        return value
+    option = f"--{name.replace('_', '-')}"
+    if isinstance(value, Path) or name == "out":  # of some commands an address
+        full = os.path.expanduser(value)
+        if full == str(value) and full.split("/")[0] == "~":
+            raise refusal(option, full, "a path without ~, because this user has no home folder", "set HOME")
+        value = type(value)(full)
+    if name not in SAID_ELSEWHERE:
+        check_file_kind(option, value, may_be_piped=name in PIPED)
     return value

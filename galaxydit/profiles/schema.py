@@ -1,6 +1,5 @@
 """The profile: settings of the plugin for one model, with the evidence for them, as a versioned JSON file."""
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le
 
 from galaxydit.errors import GalaxyDiTError, check_ascending, refusal
-from galaxydit.files import write_json
+from galaxydit.files import DIGEST, digest_of, split_digest, write_json
 from galaxydit.profiles.evidence import Count, Evidence, Verification
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.request import AUTO, PROXY, SCHEDULE
@@ -107,14 +106,14 @@ class Profile:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, with its SHA-256 as "digest"."""
         data = asdict(self)
-        return data | {"digest": _digest(data)}
+        return data | {DIGEST: digest_of(data)}
 
     @property
     def identity(self) -> str:
         """SHA-256 of everything but `evidence.seconds`: equal for two runs of the same calibration."""
         data = asdict(self)
         del data["evidence"]["seconds"]
-        return _digest(data)
+        return digest_of(data)
 
     def save(self, path: str | Path) -> None:
         """Write the JSON file atomically. Raises GalaxyDiTError for values that `read_profile` would refuse."""
@@ -165,12 +164,12 @@ def parse_profile(data: Any) -> Profile:
     if type(version) is not int or version not in READ_VERSIONS:
         cure = "calibrate again with this version of galaxydit, or install the one that wrote the profile"
         raise refusal("schema_version", version, " or ".join(map(str, READ_VERSIONS)), cure)
-    content = {name: value for name, value in data.items() if name != "digest"}
+    content, is_unchanged = split_digest(data)
     check_lengths(content, "profile")
     profile: Profile = parse(Profile, content if version == SCHEMA_VERSION else _converted(content))
-    if data.get("digest") != _digest(content):
+    if not is_unchanged:
         raise GalaxyDiTError(
-            f"digest={data.get('digest')!r} does not belong to the content: the file was changed after it was saved; "
+            f"digest={data.get(DIGEST)!r} does not belong to the content: the file was changed after it was saved; "
             "restore it, calibrate again, or load it, change it in Python and save it"
         )
     return profile
@@ -185,8 +184,3 @@ def _converted(content: dict[str, Any]) -> dict[str, Any]:
     if isinstance(conditions := content.get("conditions"), dict):
         kept["conditions"] = {name: value for name, value in conditions.items() if name != "served"}
     return kept | {"schema_version": SCHEMA_VERSION}
-
-
-def _digest(data: Mapping[str, Any]) -> str:
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

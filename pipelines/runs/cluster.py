@@ -14,7 +14,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from galaxydit.errors import refusal
+from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.pipelines.runs.loopback import (
+    asks_for_token,
+    can_stay_on_loopback,
+    open_listeners,
+    prepare_token,
+    staying_on_loopback,
+)
 
 OBJECT_STORE = 200 * 2**20  # bytes; units and records are small, files go to the store
 ANSWER_WITHIN = 60.0  # seconds, for a cluster to answer before it is joined
@@ -36,6 +43,8 @@ class Cluster:
         if find_spec("ray") is None:
             raise refusal("ray", address, "an installed Ray", "pip install 'galaxydit[ray]'")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        if address == "local":
+            prepare_token()
         import ray
 
         self.ray = ray
@@ -85,14 +94,19 @@ class Cluster:
             self._guard = None
 
     def _start(self, cpus: int) -> None:
+        """Start a cluster that the network cannot enter. Raises GalaxyDiTError where this Ray has no way to do so."""
+        if not can_stay_on_loopback() and not asks_for_token():
+            raise _refused("it listens on all addresses of this machine")
+        options = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE, **QUIET}
         try:
-            with _signals_kept():
-                self.ray.init(
-                    "local", num_cpus=cpus, include_dashboard=False, object_store_memory=OBJECT_STORE, **QUIET
-                )
+            with _signals_kept(), staying_on_loopback() as address:
+                self.ray.init("local", **options, **address)
         except (RuntimeError, OSError, ValueError) as error:
             self.ray.shutdown()
             raise ConnectionError(f"Ray cannot start a cluster on this machine ({error}); leave --ray out") from error
+        if (listeners := open_listeners()) and not asks_for_token():
+            self.ray.shutdown()
+            raise _refused(f"these listen: {', '.join(sorted(listeners))}")
         guard = Path(__file__).with_name("guard.py")
         command = [sys.executable, "-P", str(guard), self.ray.get_runtime_context().get_session_name()]
         # The guard has a session of its own, so that a signal to this process and its group does not end the guard.
@@ -121,6 +135,13 @@ class Cluster:
         with suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout=LOOK_EVERY):
             return True
         return False
+
+
+def _refused(problem: str) -> GalaxyDiTError:
+    expected = f"a version of Ray that stays on this machine or asks for a token, and of this one {problem}"
+    return refusal(
+        "ray", "local", expected, "pass --ray ADDRESS of a cluster that you have secured, or leave --ray out"
+    )
 
 
 @contextmanager

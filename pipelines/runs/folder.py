@@ -9,7 +9,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from galaxydit.errors import refusal
-from galaxydit.files import replacing
+from galaxydit.files import create_file, replacing
 from galaxydit.foreign_text import without_secrets
 
 CHUNK = 512  # files that are asked for at once
@@ -63,6 +63,20 @@ class Folder:
                 partial.write_bytes(content)
         else:
             self._fs.pipe_file(f"{self._path}/{name}", content)
+
+    def _create(self, name: str, content: bytes) -> bool:
+        """Write a file whole unless the name is taken; whether it was written. Of several processes one can."""
+        if self.is_local:
+            return create_file(Path(self.root, name), content)
+        try:
+            self._fs.pipe_file(f"{self._path}/{name}", content, mode="create")
+        except FileExistsError:
+            return False
+        except (TypeError, NotImplementedError):  # a file system without exclusive writing
+            if self._read(name) is not None:
+                return False
+            self._write(name, content)
+        return True
 
     def _list(self, folder: str, *, with_sizes: bool = False) -> dict[str, int]:
         """File names in a folder below the root, with their sizes in bytes if these are asked for."""

@@ -1,6 +1,6 @@
 """The store of a run: a folder of records, on this machine or wherever fsspec reaches.
 
-  runs/x/run.json                format, kind of the run (such as "job") and its conditions
+  runs/x/run.json                format, kind of the run (such as "job") and its conditions (run_conditions.py)
   runs/x/units/<unit id>.json    a unit is finished exactly when this record is there and sound
   runs/x/files/<number>-<words of the prompt>-<rest of the unit's name>.<name>
 
@@ -10,7 +10,6 @@ processes may be killed.
 """
 
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -18,90 +17,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.files import naming_errors
-from galaxydit.pipelines.runs.folder import Folder
-from galaxydit.pipelines.runs.unit import FORMAT, Record, StoredFile, Unit, attempt_and_file, decode, encode, flatten
+from galaxydit.pipelines.runs.run_conditions import FILES, PARTIAL, UNITS, RunConditions
+from galaxydit.pipelines.runs.unit import Record, StoredFile, Unit, attempt_and_file, decode, encode
 
-HEADER, UNITS, FILES = "run.json", "units", "files"
-PARTIAL = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.json")
 ATTEMPT = re.compile(r".+-(?P<hash>[0-9a-f]{16})\.[0-9a-f]{8}\.[a-z0-9_.]+")
-SHOWN_DIFFERENCES = 12
 
 
-class Store(Folder):
+class Store(RunConditions):
     """The records and files of one run."""
-
-    def create(self, kind: str, conditions: Mapping[str, Any]) -> "Store":
-        """Begin a run in an empty folder, or join a run of equal kind and conditions; returns this store.
-
-        Raises GalaxyDiTError, before anything is written, if the folder holds anything else.
-        """
-        folders = [Path(self.root, folder) for folder in (UNITS, FILES)] if self.is_local else []
-        if linked := next((path for path in folders if path.is_symlink()), None):
-            raise refusal("out", str(linked), "a folder of its own, not a symbolic link", "take another --out")
-        if (before := self.conditions(kind)) is None:
-            self.write_conditions(kind, conditions)
-        else:
-            self.check_same(kind, before, conditions)
-        for path in folders:
-            path.mkdir(exist_ok=True)
-        return self
-
-    def header(self, kind: str) -> Mapping[str, Any]:
-        """Content of run.json. Raises GalaxyDiTError if it is missing, damaged, or of another kind or format."""
-        header = self._load(HEADER)
-        if header is None:
-            raise GalaxyDiTError(
-                f"{self.root} holds no {HEADER}, so it is no run of this galaxydit; pass the --out of a run, and make "
-                "runs of earlier versions again in a new folder"
-            )
-        if (header.get("format"), header.get("kind")) != (FORMAT, kind):
-            held = f"a {header.get('kind')} in format {header.get('format')}: expected a {kind} in format {FORMAT}"
-            raise GalaxyDiTError(f"{self.root}/{HEADER} holds {held}; restore it, or take another folder")
-        if not isinstance(header.get("conditions"), dict):
-            raise GalaxyDiTError(f"{self.root}/{HEADER} is damaged (no conditions); restore it, or take a new --out")
-        return header
-
-    def conditions(self, kind: str) -> Mapping[str, Any] | None:
-        """The conditions of the run in this folder, None if it is empty. Raises GalaxyDiTError for anything else."""
-        if self.is_local and Path(self.root).exists() and not Path(self.root).is_dir():
-            raise refusal("out", self.root, "a folder", "take another --out")
-        if self._read(HEADER) is None:
-            names = [name for name in self._list("") if not PARTIAL.fullmatch(name)]
-            if not names:
-                return None
-            if HEADER not in names:  # another process may have begun a run just now
-                raise GalaxyDiTError(
-                    f"{self.root} holds {min(names)!r} but no {HEADER}, so it is neither empty nor a run of this "
-                    "version of galaxydit; take a new --out"
-                )
-        conditions: Mapping[str, Any] = self.header(kind)["conditions"]
-        return conditions
-
-    def write_conditions(self, kind: str, conditions: Mapping[str, Any]) -> None:
-        """Write run.json, for a new run or one that is extended."""
-        self.write(HEADER, {"format": FORMAT, "kind": kind, "conditions": conditions})
-
-    def write(self, name: str, data: Any) -> None:
-        """Write JSON to a file below the root, whole or not at all. Raises ValueError for infinities and nan."""
-        self._write(name, json.dumps(data, indent=1, allow_nan=False).encode() + b"\n")
-
-    def bind(self, what: str, data: Mapping[str, Any]) -> None:
-        """Write `data` to `<what>.json`, or raise GalaxyDiTError if it holds other data."""
-        before = self._load(f"{what}.json")
-        if before is None:
-            self.write(f"{what}.json", data)
-        else:
-            self.check_same(what, before, data)
-
-    def check_same(self, what: str, before: Any, now: Any) -> None:
-        """Raise GalaxyDiTError with the differences of this store's data `before` from `now`."""
-        if lines := differences(before, json.loads(json.dumps(now))):
-            cure = "Take a new --out, or undo the change" if self.unit_ids() else "It holds no results: delete it"
-            raise GalaxyDiTError(f"{self.root} belongs to another {what}. Changed: {'; '.join(lines)}. {cure}")
 
     def unit_ids(self) -> set[str]:
         """Ids of all records, sound or not."""
@@ -152,14 +78,33 @@ class Store(Folder):
                     self._fs.pipe_file(f"{self._path}/{path}", content)  # it counts only once the record names it
                 if self.is_local and self._renamed(path, _name_of(record, name)):
                     files[name] = replace(files[name], path=_name_of(record, name))
-            first = self.read_sound(record.unit)
-            if first is None or (record.is_done and not first.is_done):
-                first = replace(record, files=files)
-                self._write(f"{UNITS}/{record.unit}.json", encode(first))
+            written = replace(record, files=files)
+            kept = self._settle(written)
+            if kept is written:
                 files = {}
-            return first
+                self._restore(written, contents)
+            return kept
         finally:  # files that no record names, also after an exception, such as of a full disk
             self._remove(file.path for file in files.values())
+
+    def _settle(self, written: Record) -> Record:
+        """The record that a unit has from now on: `written`, or an earlier one that stays."""
+        name, content = f"{UNITS}/{written.unit}.json", encode(written)
+        first = self.read_sound(written.unit)
+        if first is None and not self.is_local:
+            if self._create(name, content):
+                return written
+            first = self.read_sound(written.unit)  # of a process that wrote at the same time
+        if first is None or (written.is_done and not first.is_done):
+            self._write(name, content)
+            return written
+        return first
+
+    def _restore(self, record: Record, contents: Mapping[str, bytes]) -> None:
+        """Write local files again that a process removed which had made the same unit just before (`tidy`)."""
+        for name, file in record.files.items():
+            if self.is_local and not Path(self.root, file.path).exists():
+                self._write(file.path, contents[name])
 
     def _renamed(self, path: str, name: str) -> bool:
         """Rename a whole local file unless another attempt or unit has the name; whether it was renamed."""
@@ -212,27 +157,7 @@ class Store(Folder):
                         return f"{file.path} has another content than its record says"
         return ""
 
-    def _load(self, name: str) -> dict[str, Any] | None:
-        """A JSON file's object, or None. Raises GalaxyDiTError if it is damaged."""
-        text = self._read(name)
-        try:
-            return None if text is None else {**json.loads(text)}
-        except (ValueError, TypeError, RecursionError) as error:
-            raise GalaxyDiTError(f"{self.root}/{name} is damaged ({error}); restore it, or take a new --out") from error
-
 
 def _name_of(record: Record, name: str) -> str:
     """The readable path of a record's file, if no other attempt or unit has it."""
     return f"{FILES}/{attempt_and_file(record.unit, record.data)[1]}.{name.removeprefix('video.')}"
-
-
-def differences(old: Any, new: Any) -> list[str]:
-    """Where two values of plain data differ, such as "settings.steps: 50 -> 30", in at most 13 lines."""
-    before, after = dict(flatten(old)), dict(flatten(new))
-    names = [name for name in before | after if before.get(name, ...) != after.get(name, ...)]
-    lines = [f"{name}: {_shown(before, name)} -> {_shown(after, name)}" for name in names[:SHOWN_DIFFERENCES]]
-    return [*lines, f"and {len(names) - SHOWN_DIFFERENCES} more"] if len(names) > SHOWN_DIFFERENCES else lines
-
-
-def _shown(values: Mapping[str, Any], name: str) -> str:
-    return repr(values[name]) if name in values else "not there"

@@ -4,9 +4,9 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property
 from textwrap import shorten
@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.files import split_digest, with_digest
 
 FORMAT: Literal[2] = 2  # version of the records and of the store
 
@@ -75,6 +76,7 @@ class Record:
     result: Any = None
     files: Mapping[str, StoredFile] = field(default_factory=dict)  # by the maker's names
     format: Literal[2] = FORMAT
+    is_checked: bool = field(default=True, compare=False)  # False for one of an earlier version, without a digest
 
     @property
     def is_done(self) -> bool:
@@ -87,12 +89,14 @@ class Record:
 
 
 _ADAPTER = TypeAdapter(Record)
+_STORED = {field.name for field in fields(Record)} - {"is_checked"}
 
 
 def encode(record: Record) -> bytes:
-    """The record as one line of JSON; half a surrogate pair, which UTF-8 cannot hold, becomes "?"."""
-    text = json.dumps(asdict(record), ensure_ascii=False, allow_nan=False)
-    return text.encode("utf-8", "replace") + b"\n"
+    """The record with its digest as one line of JSON; half a surrogate pair becomes "?"."""
+    data = asdict(record)
+    content = with_digest({name: data[name] for name in data if name in _STORED})
+    return json.dumps(content, ensure_ascii=False).encode() + b"\n"
 
 
 def decode(text: bytes, unit: str) -> Record:
@@ -115,11 +119,27 @@ def decode(text: bytes, unit: str) -> Record:
     for file in record.files.values():
         if not own.fullmatch(file.path):
             raise _damaged(unit, f"it names {file.path!r}, which is no file of this unit")
-    return record
+    return replace(record, is_checked=_check_digest(text, unit))
+
+
+def _check_digest(text: bytes, unit: str) -> bool:
+    """Whether the record has a digest. Raises GalaxyDiTError if the digest is of another content."""
+    content, is_unchanged = split_digest(json.loads(text))
+    if is_unchanged is False:
+        raise _damaged(unit, "its content does not have the digest that it holds")
+    if unknown := content.keys() - _STORED:  # such as a damaged name of the digest
+        raise _damaged(unit, f"{min(unknown)!r} is not known")
+    return is_unchanged is not None
 
 
 def _damaged(unit: str, problem: str) -> GalaxyDiTError:
     return GalaxyDiTError(f"the record of {unit} is damaged: {problem}; run again to make it")
+
+
+def not_checked(records: Iterable[Record]) -> str:
+    """Sentence without its full stop that counts the records without a digest, "" if all have one."""
+    count = sum(not record.is_checked for record in records)
+    return f"{count} records of earlier versions have no digest, so their numbers are not checked" if count else ""
 
 
 def attempt_and_file(unit: str, data: Any) -> tuple[str, str]:

@@ -1,18 +1,22 @@
 """A learned profile is made once, kept, found again, and never replaced by a lesser one."""
 
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from diffusers import WanPipeline
 
 import galaxydit
 from galaxydit.calibration import learn as learning
-from galaxydit.calibration.calibration import Calibration
-from galaxydit.errors import GalaxyDiTError, ProfileWarning
+from galaxydit.calibration.calibration import KIND, Calibration
+from galaxydit.errors import DataWarning, GalaxyDiTError, ProfileWarning
 from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.runs import Store
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profiles.schema import read_profile
+from galaxydit.profiles.schema import Profile, read_profile
 
 SETTINGS = GenerationSettings(32, 32, 5, steps=12, guidance_scale=3.0)
 PROMPTS = ["a red ball", "a blue box"]
@@ -93,3 +97,79 @@ def test_a_pipeline_without_its_text_encoder_is_refused_with_the_cure(
         galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS, folder=tmp_path)
     with pytest.raises(GalaxyDiTError, match=f"load it with its {part}"):
         generate(tiny_wan_pipeline, "a ball", SETTINGS, 0)
+
+
+def saving(calibration: Calibration) -> Callable[..., Calibration]:
+    """A `calibrate` that measures nothing."""
+
+    def calibrate(*_: Any, resume_dir: Path, on_profile: Callable[[Profile], None], **__: Any) -> Calibration:
+        Store(resume_dir).create(KIND, {})
+        on_profile(calibration.profile)
+        return calibration
+
+    return calibrate
+
+
+def unlinked_then_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("x")
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "no run.json": lambda parts: (parts / "run.json").unlink(),
+    "an empty run.json": lambda parts: (parts / "run.json").write_bytes(b""),
+    "a run.json that was cut off": lambda parts: (parts / "run.json").write_text('{"format": 2, "ki'),
+    "a run.json of an earlier format": lambda parts: (parts / "run.json").write_text('{"format": 1, "kind": "x"}'),
+    "a later run.json that is damaged": lambda parts: (parts / "run.2.json").write_text("{"),
+    "a folder in place of run.json": lambda parts: ((parts / "run.json").unlink(), (parts / "run.json").mkdir()),
+    "a file in place of the folder": unlinked_then_file,
+    "a file in place of the records": lambda parts: unlinked_then_file(parts / "units"),
+    "a folder in place of a record": lambda parts: (parts / "units" / "a.json").mkdir(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_damaged_in_its_own_folder_is_moved_aside_and_all_begins_anew(
+    tiny_wan_pipeline: WanPipeline,
+    calibration: Calibration,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: str,
+) -> None:
+    monkeypatch.setattr(learning, "calibrate", saving(calibration))
+    profile = galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS, folder=tmp_path)
+    (path,) = tmp_path.glob("*.json")
+    path.unlink()
+    DAMAGES[damage](path.with_suffix(".parts"))
+    with pytest.warns(DataWarning, match=r"was moved to .*\.parts\.damaged-1 and all begins anew"):
+        assert galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS, folder=tmp_path) == profile
+    assert path.with_name(f"{path.stem}.parts.damaged-1").exists()
+    assert path.is_file()
+
+
+def test_a_folder_in_place_of_the_profile_is_moved_aside(
+    tiny_wan_pipeline: WanPipeline, calibration: Calibration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        learning, "calibrate", lambda *_, on_profile, **__: on_profile(calibration.profile) or calibration
+    )
+    galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS, folder=tmp_path)
+    (path,) = tmp_path.glob("*.json")
+    path.unlink()
+    (path / "mine").mkdir(parents=True)
+    with pytest.warns(ProfileWarning, match="made again"):
+        galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS, folder=tmp_path)
+    assert path.is_file()
+    assert (tmp_path / f"{path.name}.damaged-1" / "mine").is_dir()
+
+
+def test_a_user_without_a_home_folder_keeps_it_in_memory(
+    tiny_wan_pipeline: WanPipeline, calibration: Calibration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def homeless(name: str) -> Path:
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.setattr(learning, "user_data_path", homeless)
+    monkeypatch.setattr(learning, "calibrate", lambda *_, **__: calibration)
+    with pytest.warns(ProfileWarning, match=r"kept in memory alone, because .* no home folder"):
+        assert galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS) == calibration.profile

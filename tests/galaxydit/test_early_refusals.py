@@ -54,7 +54,8 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "model_index.json").write_text("[" * 100_000, encoding="utf-8")
     (tmp_path / "link.mp4").symlink_to("elsewhere.mp4")
-    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "pipe.mp4", "pipe.json"):
+        os.mkfifo(tmp_path / name)
     (tmp_path / "job.toml").write_text(JOB, encoding="utf-8")
     (tmp_path / "bad.toml").write_text(JOB + '[variants.fast]\nmethod = "teacahe"\n', encoding="utf-8")
     return tmp_path
@@ -117,6 +118,37 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         ["latency", "--size", "large"],
         ["latency", "--out", "dir.mp4"],
         ["calibrate", "--model", "wan-tiny", "--prompts", "pipe", "--out", "p.json"],
+        ["generate", "--model", "wan-tiny", "--prompt", "x", "--out", "pipe.mp4"],
+        [
+            "generate",
+            "--model",
+            "wan-tiny",
+            "--prompt",
+            "x",
+            "--out",
+            "a.mp4",
+            "--no-accelerate",
+            "--record",
+            "pipe.json",
+        ],
+        ["generate", "--model", "wan-tiny", "--prompts", "file", "--out", "pipe"],
+        [*GENERATE, "--image", "pipe"],
+        [*GENERATE, "--lora", "pipe"],
+        [*GENERATE, "--profile", "pipe.json"],
+        ["generate", "--model", "pipe", "--prompt", "x", "--out", "a.mp4"],
+        ["calibrate", "--model", "wan-tiny", "--out", "pipe.json"],
+        ["calibrate", "--model", "wan-tiny", "--out", "p.json", "--recorded", "pipe.json"],
+        ["calibrate", "--model", "wan-tiny", "--out", "p.json", "--report", "pipe"],
+        ["calibrate", "--model", "wan-tiny", "--out", "p.json", "--resume-dir", "pipe"],
+        ["compare", "--out", "pipe"],
+        ["compare", "--calibration", "pipe"],
+        ["demo", "--out", "/dev/null"],
+        ["eval", "run", "job.toml", "--out", "pipe"],
+        ["eval", "run", "pipe", "--out", "new"],
+        ["eval", "report", "file", "--out", "/dev/stdout"],
+        ["latency", "--out", "pipe.json"],
+        ["latency", "--table", "pipe.json"],
+        ["validate", "--model", "wan-tiny", "--out", "pipe"],
         ["calibrate", "--model", "wan-tiny", "--seed", "9" * 23, "--out", "p.json"],
         ["eval", "run", "job.toml", "--out", "memory://run"],
         ["eval", "run", "job.toml", "--out", "simplecache::memory://run"],

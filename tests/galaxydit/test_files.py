@@ -1,10 +1,13 @@
 """Files that are whole or not there."""
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
 
-from galaxydit.files import replacing
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.files import check_file_kind, replacing
 
 
 def test_a_file_appears_when_it_is_finished_and_its_folder_is_made(tmp_path: Path):
@@ -55,3 +58,28 @@ def test_an_error_names_the_file_also_if_the_temporary_one_cannot_be_moved_or_re
 
     with pytest.raises(OSError, match=r"Read-only file system: '.*/data\.json'$"):
         fail_like_a_read_only_disk()
+
+
+def test_what_could_be_waited_for_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)  # the path of a socket has at most 107 bytes
+    os.mkfifo("fifo.json")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket.json")
+    for path, kind in (("fifo.json", "FIFO"), ("socket.json", "socket"), ("/dev/null", "device")):
+        with pytest.raises(GalaxyDiTError, match=rf"--out='{path}' is not allowed: expected .* not a {kind}"):
+            check_file_kind("--out", path)
+        with pytest.raises(GalaxyDiTError, match=f"not a {kind}"), replacing(Path(path)):
+            pytest.fail("a rename would put a file in the place of the device")
+    for path in (tmp_path, Path(__file__), tmp_path / "missing", Path("a" * 300), Path("a\0b")):
+        check_file_kind("--out", path)
+
+
+def test_a_pipe_of_the_shell_may_be_read_and_not_written():
+    reading, writing = os.pipe()
+    try:
+        check_file_kind("--table", f"/dev/fd/{reading}", may_be_piped=True)
+        with pytest.raises(GalaxyDiTError, match="not a FIFO"):
+            check_file_kind("--out", f"/dev/fd/{writing}")
+    finally:
+        os.close(reading)
+        os.close(writing)

@@ -40,6 +40,17 @@ def test_a_home_folder_is_put_into_paths_before_a_command_reads_them(
     assert read[4:6] == ["s3://bucket/~/run", Path("b~/x")]
 
 
+def test_a_path_in_the_home_folder_of_a_user_without_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.path.expanduser", lambda path: str(path))
+
+    @grouped
+    def command(*, out: str) -> None:
+        pytest.fail("a folder of the name ~ would be made")
+
+    with pytest.raises(GalaxyDiTError, match=r"--out='~/run' is not allowed: expected a path without ~"):
+        command(out="~/run")
+
+
 @pytest.fixture
 def image(tmp_path: Path) -> str:
     Image.new("RGB", (32, 32), "red").save(tmp_path / "red.png")

@@ -10,7 +10,8 @@ FOLDER = Path(galaxydit.__file__).parent
 # From the lowest to the highest; packages of one line do not import each other.
 LAYERS = (
     ("foreign_text",),
-    ("errors", "families", "files", "adapters"),
+    ("errors", "families", "adapters"),
+    ("files",),
     ("energy", "unsupported", "other_caches", "torch_compile", "validation", "policies", "request"),
     ("context_parallel", "stopwatch"),
     ("proxies", "extrapolation"),

@@ -4,6 +4,7 @@ import socket
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from diffusers import WanPipeline
@@ -24,6 +25,9 @@ def work(rank: int, folder: Path, pipe: WanPipeline) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=(folder / "port").read_text(), RANK=str(rank))
     os.environ.update(WORLD_SIZE=str(SIZE), LOCAL_RANK="0")
     share_video(pipe, Rank(rank, SIZE))
+    connections = psutil.Process().net_connections(kind="inet")
+    hosts = {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN}
+    assert hosts == {"127.0.0.1"}, "the network cannot reach it"
     np.save(folder / f"{rank}.npy", generate(pipe, "a cat", SETTINGS, seed=1).frames)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from galaxydit.cli import main
+from galaxydit.eval.report.read_run import read_run
 
 
 def run(*arguments: str | Path) -> int:
@@ -83,6 +84,7 @@ def test_a_record_that_cannot_be_shown_is_named(
 ) -> None:
     path = min((run_of(["a"]) / "units").iterdir())
     record = json.loads(path.read_text())
+    del record["digest"]  # a record of an earlier version, whose content is not checked
     path.write_text(json.dumps(record | {"result": record["result"] | change}))
     for command in ("report", "export"):
         assert run("eval", command, path.parent.parent) == 2
@@ -117,3 +119,26 @@ def test_report_and_export_replace_their_own_files_and_keep_others(
     assert {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()} == before
     assert run("eval", command, root, "--force") == 0
     assert (root / name).read_bytes() != b"mine"
+
+
+def test_a_flipped_digit_of_a_record_is_damage_and_older_records_count_as_not_checked(
+    run_of: Callable[..., Path], capsys: pytest.CaptureFixture
+) -> None:
+    root = run_of(["a", "b"])
+    first, second, *_ = sorted((root / "units").iterdir())
+    record = json.loads(first.read_text())
+    first.write_text(json.dumps(record | {"seconds": record["seconds"] + 1}))
+    old = json.loads(second.read_text())
+    del old["digest"]
+    second.write_text(json.dumps(old))
+    assert run("eval", "status", root, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert "does not have the digest" in told["reasons"][first.stem]
+    assert told["not_checked"] == 1
+    assert read_run(root).damaged == 1
+    for command in ("status", "export"):
+        assert run("eval", command, root) == 0
+        said = capsys.readouterr()
+        assert "1 records of earlier versions have no digest" in " ".join((said.out + said.err).split())
+    assert run("eval", "report", root) == 0
+    assert "1 records of earlier versions have no digest" in (root / "report.html").read_text()

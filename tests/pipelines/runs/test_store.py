@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.pipelines.runs import Outcome, Record, Store, Unit, run
-from galaxydit.pipelines.runs.store import differences
+from galaxydit.files import create_file
+from galaxydit.pipelines.runs import Outcome, Record, Store, Unit, not_checked, run
+from galaxydit.pipelines.runs.run_conditions import differences
 
 UNIT, OTHER = Unit("a", {"seed": 1}), Unit("b", {"seed": 2})
 
@@ -281,3 +284,101 @@ def test_a_run_at_an_address_with_a_key_shows_no_key_and_goes_on(makers: ModuleT
         assert not any("SECRET" in text for text in texts)
     finally:
         fsspec.filesystem("memory").store.clear()
+
+
+def test_a_flipped_bit_of_a_record_is_always_noticed(store: Store):
+    written = store.commit(record_of(UNIT, result={"psnr": 40.25, "note": "\u00e4"}), {"video.mp4": b"1"})
+    path = Path(store.root, "units", f"{UNIT.id}.json")
+    content = path.read_bytes()
+    for place in range(len(content) - 1):
+        for bit in (1, 2, 4, 16):
+            path.write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
+            record = store.read_sound(UNIT.id)
+            assert record is None or (record == written and record.is_checked), (place, bit)
+
+
+def test_a_record_of_an_earlier_version_is_taken_and_counts_as_not_checked(store: Store):
+    written = store.commit(record_of(UNIT), {})
+    path = Path(store.root, "units", f"{UNIT.id}.json")
+    data = json.loads(path.read_text())
+    del data["digest"]
+    path.write_text(json.dumps(data))
+    assert store.read(UNIT.id) == written
+    assert not_checked([written]) == ""
+    assert not_checked([written, store.read(UNIT.id)]).startswith("1 records of earlier versions have no digest")
+
+
+@pytest.mark.parametrize("name", ["run.json", "model.json"])
+def test_a_flipped_digit_of_the_conditions_is_noticed(store: Store, name: str):
+    store = Store(f"{store.root}/new").create("test", {"steps": 50})
+    store.bind("model", {"steps": 50})
+    path = Path(store.root, name)
+    path.write_text(path.read_text().replace("50", "51"))
+    with pytest.raises(GalaxyDiTError, match=rf"{name} is damaged \(its content does not have the digest"):
+        store.header("test") if name == "run.json" else store.bound("model")
+
+
+def extended(any_store: Store, prompt: str) -> None:
+    any_store.revise("test", lambda before: {"prompts": [*before.get("prompts", []), prompt]})
+
+
+def test_processes_that_extend_a_run_at_once_lose_nothing(any_store: Store, monkeypatch: pytest.MonkeyPatch):
+    late = Store(any_store.root)
+    create, overtaken = late._create, []
+
+    def create_after_another(name: str, content: bytes) -> bool:
+        if len(overtaken) < 3:
+            overtaken.append(f"prompt {len(overtaken)}")
+            extended(any_store, overtaken[-1])
+        return create(name, content)
+
+    monkeypatch.setattr(late, "_create", create_after_another)
+    extended(late, "late")
+    assert late.conditions("test") == {"prompts": ["prompt 0", "prompt 1", "prompt 2", "late"]}
+    assert any_store.header("test")["conditions"] == late.conditions("test")
+
+
+def test_processes_that_begin_a_run_at_once_share_it(tmp_path: Path):
+    script = "import sys; from galaxydit.pipelines.runs.run_conditions import RunConditions as R\n"
+    script += "change = lambda before: {'prompts': [*(before or {}).get('prompts', []), sys.argv[2]]}\n"
+    script += "input(); R(sys.argv[1]).revise('test', change)"
+    command = [sys.executable, "-c", script, str(tmp_path / "run")]
+    processes = [subprocess.Popen([*command, str(i)], stdin=subprocess.PIPE) for i in range(4)]
+    for process in processes:
+        process.stdin.write(b"\n")
+        process.stdin.close()
+    assert [process.wait(120) for process in processes] == [0] * 4
+    assert sorted(Store(tmp_path / "run").conditions("test")["prompts"]) == ["0", "1", "2", "3"]
+
+
+def test_a_disk_without_hard_links_keeps_the_first_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refuse)
+    assert create_file(tmp_path / "x.json", b"first")
+    assert not create_file(tmp_path / "x.json", b"second")
+    assert (tmp_path / "x.json").read_bytes() == b"first"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_of_processes_that_make_one_unit_at_once_one_record_stays_with_its_files(
+    any_store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    late = Store(any_store.root)
+    read, seen = late.read_sound, []
+
+    def read_before_the_other_wrote(unit_id: str) -> Record | None:
+        seen.append(unit_id)
+        if len(seen) > 1:
+            return read(unit_id)
+        any_store.commit(record_of(UNIT), {"video.mp4": b"first"})
+        any_store.tidy([UNIT])  # removes the files of the late process
+        return None
+
+    monkeypatch.setattr(late, "read_sound", read_before_the_other_wrote)
+    late.commit(record_of(UNIT, result=2), {"video.mp4": b"second"})
+    assert [damage for _, _, damage in any_store.survey([UNIT.id], wholly=True)] == [""]
+    any_store.tidy([UNIT])
+    assert [damage for _, _, damage in any_store.survey([UNIT.id], wholly=True)] == [""]
+    assert len(any_store._list("files")) == 1
