@@ -14,6 +14,7 @@ from av.stream import Disposition
 from numpy.typing import NDArray
 
 from galaxydit.errors import DataWarning, refusal
+from galaxydit.files import check_file_kind
 
 HDR = (16, 18)  # transfers of ITU-T H.273: PQ and HLG
 PICTURES = Disposition.attached_pic | Disposition.timed_thumbnails  # streams that are no video, such as cover art
@@ -61,6 +62,7 @@ def shown_frames(path: str | Path) -> Iterator[ShownFrame]:
     Raises GalaxyDiTError for a file without a video, and after the last frame for a file that is broken off. Warns of
     HDR and of damaged frames.
     """
+    check_file_kind("path", path)
     try:
         with av.open(address(path)) as container:
             yield from _decoded(container, path)
