@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from galaxydit.errors import DataWarning, refusal
+from galaxydit.errors import DataWarning, plain_number, refusal
 from galaxydit.pipelines.frames import shown_frames
 from galaxydit.pipelines.inputs import reading
 
@@ -57,7 +57,7 @@ def read_clip(
 
     Raises GalaxyDiTError as `shown_frames`, and for a video of more than `MOST_IMAGES` images.
     """
-    rate = None if fps is None else Fraction(fps).limit_denominator(1001)
+    rate = None if fps is None else Fraction(plain_number(fps)).limit_denominator(1001)
     wanted = Counter(sources)
     images: list[Image.Image] = []
     taken: list[int] = []

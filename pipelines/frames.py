@@ -19,11 +19,14 @@ from galaxydit.files import check_file_kind
 HDR = (16, 18)  # transfers of ITU-T H.273: PQ and HLG
 PICTURES = Disposition.attached_pic | Disposition.timed_thumbnails  # streams that are no video, such as cover art
 UNKNOWN_RATE = Fraction(25)  # FFmpeg's own guess
-TELL_THEIR_LENGTH = {"matroska", "mov", "flv", "mxf", "asf"}  # that of others is guessed from the data that are there
+TELL_THEIR_LENGTH = {"matroska", "mov", "flv", "mxf"}  # that of other formats is guessed from the data that are there
 ROUNDING = Fraction(1, 50)  # seconds, of times in containers
 RESTART = 1  # second; times that fall farther begin anew, as in files that were joined
 TS_PACKETS = (188, 204)  # bytes; those of M2TS are 4 bytes and 188
 TS_SYNC = 0x47
+ASF_PROPERTIES = bytes.fromhex(
+    "a1dcab8c47a9cf118ee400c00c205365"
+)  # with the size of the file 40 bytes behind its start
 LAST_BYTES = {"gif": b"\x3b", "mjpeg": b"\xff\xd9"}  # of a whole file
 UNCOMPRESSED = "yuv4mpegpipe"  # FFmpeg drops a part of a frame at its end
 
@@ -154,10 +157,10 @@ def _break_of(container: Any, path: str | Path, latest_end: Fraction, data_size:
     if UNCOMPRESSED in formats and data_size < size:
         return "it ends within a frame"
     with open(path, "rb") as file:
-        if "avi" in formats:
-            told = struct.unpack("<4xI", file.read(8))[0] + 8  # RIFF: the size of what follows these 8 bytes
-            # Programs that were ended while they wrote left 0 or the largest number.
-            return f"its header tells {told} bytes, and it has {size}" if size < told < 2**32 else ""
+        told = _told_size(file, formats)
+        # Programs that were ended while they wrote left 0 or the largest number.
+        if size < told < (2**64 - 1 if "asf" in formats else 2**32):
+            return f"its header tells {told} bytes, and it has {size}"
         if "mpegts" in formats:
             ends = [_byte_at(file, size - length) for length in TS_PACKETS]
             return "" if TS_SYNC in ends else "it ends within a packet"
@@ -166,6 +169,17 @@ def _break_of(container: Any, path: str | Path, latest_end: Fraction, data_size:
             is_whole = file.read().rstrip(b"\0\r\n").endswith(LAST_BYTES[name])  # some programs pad files
             return "" if is_whole else "the mark of its end is missing"
     return ""
+
+
+def _told_size(file: Any, formats: set[str]) -> int:
+    """The bytes of the whole file by the header of AVI (RIFF) or ASF (WMV), 0 by others."""
+    head = file.read(4096)
+    if "avi" in formats:
+        return int(struct.unpack_from("<I", head, 4)[0]) + 8  # of what follows these 8 bytes
+    place = head.find(ASF_PROPERTIES) + 40
+    if "asf" in formats and 40 <= place <= len(head) - 8:
+        return int(struct.unpack_from("<Q", head, place)[0])
+    return 0
 
 
 def _byte_at(file: Any, place: int) -> int:

@@ -108,8 +108,8 @@ def read_inputs(prompt: str, *, first_frames: bool = False) -> dict[str, Any]:
     return inputs
 
 
-def inputs_of(prompt: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs that are already read. Raises GalaxyDiTError for keys and values that no input has."""
+def inputs_of(prompt: Any) -> dict[str, Any]:
+    """A mapping of inputs that are already read. Raises GalaxyDiTError for keys and values that no input has."""
     if not isinstance(prompt, Mapping):
         raise refusal("prompt", prompt, "one text, or a mapping of inputs that are read", "pass one prompt at a time")
     for name, value in prompt.items():

@@ -23,6 +23,7 @@ def add_loras(pipe: DiffusionPipeline, lora: str | None, lora_2: str | None = No
     `lora` alone goes into both transformers of a model that has two. A DataWarning names each transformer without LoRA
     and tensors without effect. Raises GalaxyDiTError if a LoRA does not fit, or without the package peft.
     """
+    value: Any
     for name, value in (("lora", lora), ("lora_2", lora_2)):
         if not isinstance(value, str | Path | None):
             raise refusal(name, value, "the name of one LoRA", "pass a text, a second LoRA by load_lora_weights")
