@@ -24,9 +24,7 @@ ROUNDING = Fraction(1, 50)  # seconds, of times in containers
 RESTART = 1  # second; times that fall farther begin anew, as in files that were joined
 TS_PACKETS = (188, 204)  # bytes; those of M2TS are 4 bytes and 188
 TS_SYNC = 0x47
-ASF_PROPERTIES = bytes.fromhex(
-    "a1dcab8c47a9cf118ee400c00c205365"
-)  # with the size of the file 40 bytes behind its start
+ASF_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")  # 40 bytes before the size of the file
 LAST_BYTES = {"gif": b"\x3b", "mjpeg": b"\xff\xd9"}  # of a whole file
 UNCOMPRESSED = "yuv4mpegpipe"  # FFmpeg drops a part of a frame at its end
 

@@ -120,8 +120,9 @@ def _scales_among(dtypes: Mapping[str, str]) -> list[str]:
     layers = [f"{layer}." for layer, dtype in weights.items() if dtype.startswith("F8")]
     found = [f"{layer}.weight" for layer, dtype in weights.items() if dtype.startswith(("I", "U"))]
     for name in dtypes:
-        layer = next((layer for layer in layers if name.startswith(layer)), name)
-        if name.rpartition(".")[2] in COMPANIONS or name.removeprefix(layer) not in (name, "", "weight", "bias"):
+        kind = name.rpartition(".")[2]
+        is_beside_fp8 = any(name.startswith(layer) for layer in layers)
+        if kind in COMPANIONS or (is_beside_fp8 and kind not in ("weight", "bias", "scale_shift_table")):
             found.append(name)
     return found
 
