@@ -132,7 +132,7 @@ class ProfileBuilder:
             seed=first.seed,
             prompts_sha256=hash_of([[recording.prompt, recording.seed] for recording in self.recordings]),
             sigmas=first.sigmas,
-            settings=settings_of(pipe, pipe.scheduler, next(iter(transformers_of(pipe).values()))),
+            settings=settings_of(pipe, pipe.scheduler, transformers_of(pipe).values()),
             **where,
         )
 

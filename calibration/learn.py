@@ -52,7 +52,7 @@ def learn(
             path = _folder(folder) / f"{name}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(FileLock(path.with_suffix(".lock")))
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError of a name that no file can have
             problem = str(error)
         if path is not None:
             known, mismatch = stored(path, pipe)
@@ -61,7 +61,7 @@ def learn(
         parts = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         if path is not None and not problem:
             try:
-                if path.is_dir():
+                if path.exists() and not path.is_file():
                     move_aside(path)
                 open_own(path.with_suffix(".parts"), KIND, {})
                 parts = path.with_suffix(".parts")
@@ -93,10 +93,8 @@ def learn(
 
 def _folder(named: Path | str | None) -> Path:
     """The folder of learned profiles. Raises OSError if the user has no home folder."""
-    if named is not None:
-        return Path(named)
     try:
-        return user_data_path("galaxydit") / "profiles"
+        return user_data_path("galaxydit") / "profiles" if named is None else Path(named).expanduser()
     except RuntimeError as error:
         raise OSError(f"this user has no home folder: {error}") from error
 

@@ -1,5 +1,6 @@
 """The file of a measured profile, in which a lesser profile never replaces a better one."""
 
+import os
 import warnings
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def stored(path: Path, pipe: DiffusionPipeline) -> tuple[Profile | None, Mismatc
 
 
 def _read(path: Path) -> Profile | None:
-    if not path.exists():
+    if not os.path.exists(path):  # which raises for no name
         return None
     try:
         return read_profile(path)

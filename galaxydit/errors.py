@@ -115,7 +115,10 @@ def proposing(function: Callable[Parameters, Returned]) -> Callable[Parameters, 
 
 def plain_number(value: Any) -> Any:
     """A number of NumPy as Python's, which JSON can hold; other values as they are, tensors included."""
-    return value.item() if isinstance(value, Real) and hasattr(value, "item") else value
+    if not (isinstance(value, Real) and hasattr(value, "item")):
+        return value
+    plain = value.item()
+    return plain if isinstance(plain, int | float) else float(plain)  # `item` of np.longdouble returns it as it is
 
 
 def plain_fields(settings: Any) -> None:

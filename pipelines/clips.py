@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from galaxydit.errors import DataWarning, refusal
+from galaxydit.errors import DataWarning, plain_number, refusal
 from galaxydit.pipelines.frames import shown_frames
 from galaxydit.pipelines.inputs import reading
 
@@ -57,7 +57,7 @@ def read_clip(
 
     Raises GalaxyDiTError as `shown_frames`, and for a video of more than `MOST_IMAGES` images.
     """
-    rate = None if fps is None else Fraction(fps).limit_denominator(1001)
+    rate = None if fps is None else Fraction(plain_number(fps)).limit_denominator(1001)
     wanted = Counter(sources)
     images: list[Image.Image] = []
     taken: list[int] = []
@@ -108,7 +108,8 @@ def read_videos(
             lead = name
             with reading(name, path, "a video"):
                 clip = read_clip(path, fps=fps, size=size, most=num_frames or MOST_IMAGES)
-            count = _count(name, path, clip, fps, period, num_frames)
+            described = f"the frames of {name}={path!r} at {fps:g} frames per second"
+            count = _count(len(clip.sources), described, period, num_frames)
             sources = (clip.sources + clip.sources[-1:] * count)[:count]
             videos[name] = (clip.images + clip.images[-1:] * count)[:count]
             _warn_of_changes(name, path, clip, fps, count)
@@ -122,9 +123,29 @@ def read_videos(
     return videos
 
 
-def _count(name: str, path: str, clip: Clip, fps: float, period: int | None, num_frames: int | None) -> int:
-    """Frames of the result, or of the clip if the result has another length."""
-    count = len(clip.sources)
+def fit_images(
+    videos: Mapping[str, list[Image.Image]], *, size: tuple[int, int] | None, period: int | None, num_frames: int | None
+) -> dict[str, list[Image.Image]]:
+    """Videos that are already read, resized, with as many frames as `read_videos` gives. Warns of frames that change.
+
+    Raises GalaxyDiTError for videos without frames or of unequal length, and for one shorter than `num_frames`.
+    """
+    fitted: dict[str, list[Image.Image]] = {}
+    for name, images in videos.items():
+        lead, length = next((lead, len(other)) for lead, other in videos.items())
+        if len(images) != length or not images:
+            expected = f"{length} frames, as many as {lead} has" if length else "at least one frame"
+            raise refusal(name, f"{len(images)} frames", expected, "pass videos of equal length")
+        count = _count(length, f"the frames of {name}", period, num_frames)
+        if count != length and num_frames is None and name == lead:
+            text = f"galaxydit: {name} has {length} frames and is taken as {count}, which the model can make"
+            warnings.warn(text, DataWarning, stacklevel=4)
+        fitted[name] = resized((images + images[-1:] * count)[:count], size)
+    return fitted
+
+
+def _count(count: int, described: str, period: int | None, num_frames: int | None) -> int:
+    """Frames of the result of a video with `count` frames, or `count` if the result has another length."""
     if period is None:
         return count
     fitting = (count - 1) // period * period + 1
@@ -134,8 +155,9 @@ def _count(name: str, path: str, clip: Clip, fps: float, period: int | None, num
         return fitting
     asked = (num_frames - 1) // period * period + 1  # as pipelines round it
     if asked > fitting:
-        expected = f"at most {fitting}, the frames of {name}={path!r} at {fps:g} frames per second"
-        raise refusal("num_frames", num_frames, expected, "leave it out, or pass a longer video")
+        raise refusal(
+            "num_frames", num_frames, f"at most {fitting}, {described}", "leave it out, or pass a longer video"
+        )
     return asked
 
 

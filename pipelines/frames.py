@@ -14,6 +14,7 @@ from av.stream import Disposition
 from numpy.typing import NDArray
 
 from galaxydit.errors import DataWarning, refusal
+from galaxydit.files import check_file_kind
 from galaxydit.pipelines.settings import MOST
 
 HDR = (16, 18)  # transfers of ITU-T H.273: PQ and HLG
@@ -23,7 +24,10 @@ TELL_THEIR_LENGTH = {"matroska", "mov", "flv", "mxf"}  # that of other formats i
 ROUNDING = Fraction(1, 50)  # seconds, of times in containers
 RESTART = 1  # second; times that fall farther begin anew, as in files that were joined
 TS_PACKETS = (188, 204)  # bytes; those of M2TS are 4 bytes and 188
-TS_SYNC, GIF_TRAILER = 0x47, b"\x3b"
+TS_SYNC = 0x47
+ASF_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")  # 40 bytes before the size of the file
+LAST_BYTES = {"gif": b"\x3b", "mjpeg": b"\xff\xd9"}  # of a whole file
+UNCOMPRESSED = "yuv4mpegpipe"  # FFmpeg drops a part of a frame at its end
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ def shown_frames(path: str | Path) -> Iterator[ShownFrame]:
     Raises GalaxyDiTError for a file without a video, and after the last frame for a file that is broken off. Warns of
     HDR and of damaged frames.
     """
+    check_file_kind("path", path)
     try:
         with av.open(address(path)) as container:
             yield from _decoded(container, path)
@@ -87,6 +92,7 @@ def _decoded(container: Any, path: str | Path) -> Iterator[ShownFrame]:
     start = zero = data_end = Fraction(0)
     slack = interval / 2
     packet_is_damaged, damaged, frames = False, 0, 0
+    data_size = 0
     for packet in container.demux():
         time = packet.dts if packet.pts is None else packet.pts
         if time is not None:
@@ -95,6 +101,7 @@ def _decoded(container: Any, path: str | Path) -> Iterator[ShownFrame]:
             continue
         if packet.size:
             packet_is_damaged = packet.is_corrupt
+            data_size = (packet.pos or 0) + packet.size
             slack = interval * Fraction(1 if packet.duration else 3, 2)  # the length of the last frame may be unknown
         for frame in packet.decode():
             if not 1 <= shape.width_of(frame) <= MOST["width"]:  # a number of the header could ask for any memory
@@ -121,7 +128,7 @@ def _decoded(container: Any, path: str | Path) -> Iterator[ShownFrame]:
     yield ShownFrame(waiting, start, start + length, shape)
     if packet_is_damaged or waiting.is_corrupt:
         raise ValueError("it is broken off: its last frame is damaged")
-    if text := _break_of(container, path, data_end + slack):
+    if text := _break_of(container, path, data_end + slack, data_size):
         raise ValueError(f"it is broken off: {text}")
     if damaged:
         text = f"galaxydit: {damaged} of {frames} frames of {path} are damaged and may look so"
@@ -139,10 +146,11 @@ def _shown_stream(container: Any) -> Any:
     return next((stream for stream in streams if stream.disposition & Disposition.default), streams[0])
 
 
-def _break_of(container: Any, path: str | Path, latest_end: Fraction) -> str:
+def _break_of(container: Any, path: str | Path, latest_end: Fraction, data_size: int) -> str:
     """What shows that the file ends before its video does, or an empty text.
 
-    `latest_end` is the latest second at which the data that are there may end.
+    `latest_end` is the latest second at which the data that are there may end, `data_size` the place in bytes at which
+    the last packet ends.
     """
     formats = set(container.format.name.split(","))
     if formats & TELL_THEIR_LENGTH and container.duration is not None:
@@ -150,19 +158,32 @@ def _break_of(container: Any, path: str | Path, latest_end: Fraction) -> str:
         if seconds > latest_end + ROUNDING:
             return f"its header tells {float(seconds):.2f} s, and its data end at about {float(latest_end):.2f} s"
     size = Path(path).stat().st_size
+    if UNCOMPRESSED in formats and data_size < size:
+        return "it ends within a frame"
     with open(path, "rb") as file:
-        if "avi" in formats:
-            told = struct.unpack("<4xI", file.read(8))[0] + 8  # RIFF: the size of what follows these 8 bytes
-            # Programs that were ended while they wrote left 0 or the largest number.
-            return f"its header tells {told} bytes, and it has {size}" if size < told < 2**32 else ""
+        told = _told_size(file, formats)
+        # Programs that were ended while they wrote left 0 or the largest number.
+        if size < told < (2**64 - 1 if "asf" in formats else 2**32):
+            return f"its header tells {told} bytes, and it has {size}"
         if "mpegts" in formats:
             ends = [_byte_at(file, size - length) for length in TS_PACKETS]
             return "" if TS_SYNC in ends else "it ends within a packet"
-        if "gif" in formats:
+        for name in formats & LAST_BYTES.keys():
             file.seek(max(0, size - 1024))
-            is_whole = file.read().rstrip(b"\0\r\n").endswith(GIF_TRAILER)  # some programs pad files
+            is_whole = file.read().rstrip(b"\0\r\n").endswith(LAST_BYTES[name])  # some programs pad files
             return "" if is_whole else "the mark of its end is missing"
     return ""
+
+
+def _told_size(file: Any, formats: set[str]) -> int:
+    """The bytes of the whole file by the header of AVI (RIFF) or ASF (WMV), 0 by others."""
+    head = file.read(4096)
+    if "avi" in formats:
+        return int(struct.unpack_from("<I", head, 4)[0]) + 8  # of what follows these 8 bytes
+    place = head.find(ASF_PROPERTIES) + 40
+    if "asf" in formats and 40 <= place <= len(head) - 8:
+        return int(struct.unpack_from("<Q", head, place)[0])
+    return 0
 
 
 def _byte_at(file: Any, place: int) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from galaxydit.errors import DataWarning, GalaxyDiTError, refusal
+from galaxydit.errors import DataWarning, GalaxyDiTError, did_you_mean, refusal
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 IMAGES = ("image", "last_image")
 VIDEOS = ("video", "mask")
 IMAGE_LIST = "reference_images"
+KNOWN = ("prompt", *IMAGES, *VIDEOS, IMAGE_LIST)
 EXAMPLE = '{"prompt": "a cat walks", "image": "cat.png"}'
 
 
@@ -44,8 +45,7 @@ def _parsed(prompt: str) -> dict[str, Any]:
         data: dict[str, Any] = json.loads(prompt)
     except (ValueError, RecursionError) as error:
         raise refusal("prompt", prompt, f"a text or a JSON object ({error})", f"write for example {EXAMPLE}") from error
-    known = {"prompt", *IMAGES, *VIDEOS, IMAGE_LIST}
-    if "prompt" not in data or not data.keys() <= known or not all(_has_kind(*item) for item in data.items()):
+    if "prompt" not in data or not data.keys() <= set(KNOWN) or not all(_has_kind(*item) for item in data.items()):
         texts = ", ".join((*IMAGES, *VIDEOS))
         expected = f"texts for prompt and any of {texts}, and a list of texts for {IMAGE_LIST}"
         raise refusal("prompt", prompt, expected, f"write {EXAMPLE}")
@@ -106,6 +106,24 @@ def read_inputs(prompt: str, *, first_frames: bool = False) -> dict[str, Any]:
             with reading(name, value, "a video"):
                 inputs[name] = [first_image(value)] if first_frames else read_clip(value).images
     return inputs
+
+
+def inputs_of(prompt: Any) -> dict[str, Any]:
+    """A mapping of inputs that are already read. Raises GalaxyDiTError for keys and values that no input has."""
+    if not isinstance(prompt, Mapping):
+        raise refusal("prompt", prompt, "one text, or a mapping of inputs that are read", "pass one prompt at a time")
+    for name, value in prompt.items():
+        if name not in KNOWN:
+            expected = f"some of {', '.join(KNOWN)}"
+            raise refusal("prompt", [*prompt], expected, f"leave out {name!r}{did_you_mean(name, KNOWN)}")
+        is_list = isinstance(value, list | tuple) and len(value) > 0
+        if name == "prompt" and not isinstance(value, str):
+            raise refusal(name, value, "one text", "pass one prompt at a time")
+        if name in IMAGES and not isinstance(value, Image.Image):
+            raise refusal(name, value, "an image of PIL", "read it by galaxydit.pipelines.inputs.read_inputs")
+        if name in (*VIDEOS, IMAGE_LIST) and not (is_list and all(isinstance(each, Image.Image) for each in value)):
+            raise refusal(name, value, "a list of images of PIL", "read it by galaxydit.pipelines.inputs.read_inputs")
+    return {name: [*value] if isinstance(value, tuple) else value for name, value in prompt.items()}
 
 
 def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from diffusers import DiffusionPipeline
+from diffusers.loaders.lora_base import LORA_WEIGHT_NAME_SAFE
 from safetensors import SafetensorError, safe_open
 
 from galaxydit.errors import DataWarning, refusal, short_reason
@@ -22,6 +23,10 @@ def add_loras(pipe: DiffusionPipeline, lora: str | None, lora_2: str | None = No
     `lora` alone goes into both transformers of a model that has two. A DataWarning names each transformer without LoRA
     and tensors without effect. Raises GalaxyDiTError if a LoRA does not fit, or without the package peft.
     """
+    value: Any
+    for name, value in (("lora", lora), ("lora_2", lora_2)):
+        if not isinstance(value, str | Path | None):
+            raise refusal(name, value, "the name of one LoRA", "pass a text, a second LoRA by load_lora_weights")
     field, given = ("lora_2", lora_2) if lora is None else ("lora", lora)
     if find_spec("peft") is None:
         raise refusal(field, given, "an installed peft, which loads it", "pip install 'galaxydit[lora]'")
@@ -63,8 +68,7 @@ def _load(pipe: DiffusionPipeline, field: str, lora: str, component: str) -> Non
     names = weights[0] if isinstance(weights, tuple) else weights
     layers = {name.partition(".lora_")[0] for name in names if ".lora_" in name}
     if unused := sorted(layers - tuned):
-        listed = ", ".join(unused[:5]) + (", ..." if len(unused) > 5 else "")
-        _warn(f"{field}={lora!r}: {len(unused)} of its {len(layers)} layers are not of {component}: {listed}")
+        _warn(f"{field}={lora!r}: {len(unused)} of its {len(layers)} layers are not of {component}: {_first(unused)}")
 
 
 def _tuned(part: Any) -> list[str]:
@@ -75,18 +79,41 @@ def _tuned(part: Any) -> list[str]:
 
 
 def _refuse_unused(field: str, lora: str) -> None:
-    """Raise GalaxyDiTError for a local LoRA with tensors that diffusers drops: magnitudes of DoRA, and scales."""
+    """Raise GalaxyDiTError for a local LoRA with tensors that diffusers drops: magnitudes of DoRA, and scales.
+
+    Warns of changes of norms and biases that diffusers drops, which are zero in most files.
+    """
     path = Path(lora)
-    for file in [path] if path.is_file() else sorted(path.glob("*.safetensors")):
+    files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
+    if len(files) > 1 and LORA_WEIGHT_NAME_SAFE not in [file.name for file in files]:
+        expected = f"a folder with one LoRA, not with {_first([file.name for file in files])}"
+        raise refusal(
+            field, lora, expected, "pass a file; two files of a model with two transformers as lora and lora_2"
+        )
+    for file in files:
         try:
             with safe_open(file, "pt") as tensors:
                 names = list(tensors.keys())
+                changes = [name for name in _dropped_changes(names) if tensors.get_tensor(name).float().any()]
         except (OSError, SafetensorError):
             return  # `load_lora_weights` says what is wrong
+        if changes:
+            _warn(f"{field}={lora!r}: {len(changes)} of its tensors are not used by diffusers: {_first(changes)}")
         for name in names:
             if "dora_scale" in name or "lora_magnitude" in name or name.rpartition(".")[2] in COMPANIONS:
                 expected = f"a LoRA without {name}, which diffusers does not use"
                 raise refusal(field, lora, expected, "take it without DoRA and quantisation, or merged into the model")
+
+
+def _dropped_changes(names: list[str]) -> list[str]:
+    """Names of tensors that diffusers (0.42) leaves out where it converts a LoRA with the names of Wan's authors."""
+    has_projection = any("time_projection" in name and name.endswith(".weight") for name in names)
+    changes = [name for name in names if name.endswith((".diff", ".diff_b"))]
+    return [name for name in changes if "norm" in name or ("time_projection" in name and not has_projection)]
+
+
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def _warn(text: str) -> None:

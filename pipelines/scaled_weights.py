@@ -29,23 +29,27 @@ def apply_scales(file: str, weights: dict[str, Any], dtype: torch.dtype) -> None
     for each block. Raises GalaxyDiTError for formats and shapes that are not known, and for fp8 weights without a scale
     beside others that have one.
     """
-    scaled = False
+    scaled = set[str]()
+    is_scaled = False
     for name in list(weights):
         layer, _, kind = name.rpartition(".")
         if kind in MULTIPLIED:
             weight = f"{layer}.weight"
             if weight not in weights:
                 raise GalaxyDiTError(f"model={file!r} has {name} without {weight}", CURE)
-            weights[weight] = _product(file, name, weights[weight], weights.pop(name)).to(dtype)
-            scaled = True
+            if weight in scaled:
+                raise refusal("model", file, f"one scale for each weight, not {name} beside another", CURE)
+            weights[weight] = _product(file, name, weights[weight], weights.pop(name), dtype)
+            scaled.add(weight)
         elif kind == "comfy_quant":
-            scaled = True
+            is_scaled = True
             _check_format(file, name, bytes(weights.pop(name).flatten().tolist()))
         elif kind in (*ACTIVATIONS, MARK):
-            scaled |= kind == MARK
+            is_scaled |= kind == MARK
             del weights[name]
     for name, value in weights.items():
-        if value.dtype == torch.int8 or (scaled and _is_quantised(value)):
+        is_integer = name.endswith(".weight") and not value.is_floating_point() and not hasattr(value, "quant_type")
+        if is_integer or ((scaled or is_scaled) and _is_quantised(value)):
             raise GalaxyDiTError(f"model={file!r}: {name} is quantised and has no scale beside it", CURE)
 
 
@@ -53,8 +57,9 @@ def _is_quantised(value: Any) -> bool:
     return value.dtype in (torch.int8, torch.float8_e4m3fn, torch.float8_e5m2)
 
 
-def _product(file: str, name: str, weight: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """`weight` times `scale` in float32. Raises GalaxyDiTError if they do not fit, or are of formats not known."""
+def _product(file: str, name: str, weight: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """`weight` times `scale`, multiplied in float32. Raises GalaxyDiTError if they do not fit or are of formats not
+    known, and for a product that `dtype` does not hold."""
     known = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
     spread = _spread(scale.float(), weight.shape) if scale.dtype in known else None
     if spread is None or not (_is_quantised(weight) or weight.dtype in known):
@@ -63,7 +68,11 @@ def _product(file: str, name: str, weight: torch.Tensor, scale: torch.Tensor) ->
         raise refusal("model", file, expected.replace("torch.", ""), CURE)
     if not spread.isfinite().all():
         raise refusal("model", file, f"finite scales, unlike {name}", "download it again")
-    return weight.float() * spread
+    product = (weight.float() * spread).to(dtype)
+    if not product.isfinite().all():
+        expected = f"weights that are finite in {dtype} once multiplied, unlike those with {name}"
+        raise refusal("model", file, expected.replace("torch.", ""), "download it again, or load it in another dtype")
+    return product
 
 
 def _spread(scale: torch.Tensor, shape: torch.Size) -> torch.Tensor | None:
@@ -87,14 +96,15 @@ def _spread(scale: torch.Tensor, shape: torch.Size) -> torch.Tensor | None:
 
 
 def refuse_scales(paths: Iterable[Path]) -> None:
-    """Raise GalaxyDiTError for scales in files of a model's folder, which diffusers drops unless configured."""
+    """Raise GalaxyDiTError for scales in files of a model's folder, which diffusers drops unless configured, and for
+    integers and other companions of fp8 weights."""
     for path in paths:
         settings = path.with_name("config.json")
         if settings.is_file() and "quantization_config" in settings.read_text("utf-8"):
             continue
         try:
             with safe_open(path, "pt") as tensors:
-                scales = [name for name in list(tensors.keys()) if name.rpartition(".")[2] in COMPANIONS]
+                scales = _scales_among({name: tensors.get_slice(name).get_dtype() for name in tensors.keys()})  # noqa: SIM118
         except (OSError, SafetensorError):
             continue  # diffusers says what is wrong, or does not load it
         if scales:
@@ -102,6 +112,19 @@ def refuse_scales(paths: Iterable[Path]) -> None:
             raise refusal(
                 "model", str(path.parent.parent), expected, f"{CURE}, or pass it as a single file with a base"
             )
+
+
+def _scales_among(dtypes: Mapping[str, str]) -> list[str]:
+    """Names of the tensors of a file, of these dtypes in safetensors' words, that are scales or need some."""
+    weights = {name.removesuffix(".weight"): dtype for name, dtype in dtypes.items() if name.endswith(".weight")}
+    layers = [f"{layer}." for layer, dtype in weights.items() if dtype.startswith("F8")]
+    found = [f"{layer}.weight" for layer, dtype in weights.items() if dtype.startswith(("I", "U"))]
+    for name in dtypes:
+        kind = name.rpartition(".")[2]
+        is_beside_fp8 = any(name.startswith(layer) for layer in layers)
+        if kind in COMPANIONS or (is_beside_fp8 and kind not in ("weight", "bias", "scale_shift_table")):
+            found.append(name)
+    return found
 
 
 def check_header(file: str, header: Mapping[str, str] | None) -> None:

@@ -16,7 +16,7 @@ from diffusers.loaders.single_file_utils import load_single_file_checkpoint
 from safetensors import safe_open
 
 from galaxydit.errors import GalaxyDiTError, refusal
-from galaxydit.pipelines.scaled_weights import CURE, apply_scales, check_header
+from galaxydit.pipelines.scaled_weights import COMPANIONS, CURE, apply_scales, check_header
 
 PREFIX = "model.diffusion_model."  # of the transformer in files that also have other components
 OTHERS = ("vae", "first_stage_model", "text_encoders", "cond_stage_model", "conditioner", "audio_vae", "vocoder")
@@ -67,9 +67,16 @@ def _of_transformer(weights: Mapping[str, Any], parts: Mapping[str, Any]) -> dic
     """The tensors without those of other components."""
     if any(name.startswith(PREFIX) for name in weights):
         # A name without a dot, such as "scaled_fp8", describes the file.
-        return {name: value for name, value in weights.items() if name.startswith(PREFIX) or "." not in name}
+        own = {name for name in weights if name.startswith(PREFIX) or "." not in name or _is_companion(name, weights)}
+        return {name: value for name, value in weights.items() if name in own}
     others = {*OTHERS, *parts} - {"transformer"}
     return {name: value for name, value in weights.items() if name.partition(".")[0] not in others}
+
+
+def _is_companion(name: str, weights: Mapping[str, Any]) -> bool:
+    """Whether a name without the prefix is that of a scale, or the like, of a weight with the prefix."""
+    layer, _, kind = name.removeprefix("diffusion_model.").rpartition(".")
+    return kind in COMPANIONS and f"{PREFIX}{layer}.weight" in weights
 
 
 def _named_as(names: Iterable[str], weights: dict[str, Any], loader: Any, config: Any) -> dict[str, Any]:

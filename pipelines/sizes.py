@@ -10,8 +10,8 @@ from typing import Any
 from diffusers import DiffusionPipeline
 
 from galaxydit.errors import DataWarning, refusal
-from galaxydit.pipelines.clips import read_videos, resized
-from galaxydit.pipelines.inputs import IMAGES, VIDEOS, check_inputs, parse_inputs, read_inputs
+from galaxydit.pipelines.clips import fit_images, read_videos
+from galaxydit.pipelines.inputs import IMAGES, VIDEOS, check_inputs, inputs_of, parse_inputs, read_inputs
 from galaxydit.pipelines.settings import FRAME_COUNTS, MOST, GenerationSettings
 from galaxydit.profiles.fingerprint import plain_config
 from galaxydit.runtime.recognition import transformers_of
@@ -32,12 +32,12 @@ def prepare_inputs(
 ) -> tuple[dict[str, Any], GenerationSettings]:
     """Arguments of the pipeline's call for a prompt, and the settings with the size of the video.
 
-    A mapping holds inputs that are already read; the first images of its videos are taken and resized. Videos of files
-    have the frame rate and the size of the settings (`read_videos`). `recommend` returns the authors' settings, which
-    have the largest area and the number of frames without a video. Raises GalaxyDiTError for files that cannot be used
-    together; ValueError if the pipeline needs other inputs.
+    A mapping holds inputs that are already read (`inputs_of`), whose videos have the frame rate of the settings and
+    are resized. Videos of files are read at that rate and in that size (`read_videos`). `recommend` returns the
+    authors' settings, which have the largest area and the number of frames without a video. Raises GalaxyDiTError for
+    inputs that cannot be used together; ValueError if the pipeline needs other inputs.
     """
-    inputs = read_inputs(prompt, first_frames=True) if isinstance(prompt, str) else dict(prompt)
+    inputs = read_inputs(prompt, first_frames=True) if isinstance(prompt, str) else inputs_of(prompt)
     check_inputs(pipe, inputs)
     recommended = recommend(pipe)
     settings = fit_size(pipe, inputs, settings, recommended)
@@ -46,17 +46,19 @@ def prepare_inputs(
     width, height = settings.width, settings.height
     size = None if width is None or height is None or not takes_images(pipe) else (width, height)
     num_frames = settings.num_frames if follows and not taken.isdisjoint(FRAME_COUNTS) else None
+    period = next((getattr(pipe, name) for name in TEMPORAL if hasattr(pipe, name)), 1) if follows else None
     if isinstance(prompt, str):
         paths = parse_inputs(prompt)
         videos = read_videos(
             {name: paths[name] for name in VIDEOS if name in paths},
             fps=settings.fps,
             size=size,
-            period=next((getattr(pipe, name) for name in TEMPORAL if hasattr(pipe, name)), 1) if follows else None,
+            period=period,
             num_frames=num_frames,
         )
     else:
-        videos = {name: resized(inputs[name][:num_frames], size) for name in VIDEOS if name in inputs}
+        read = {name: inputs[name] for name in VIDEOS if name in inputs}
+        videos = fit_images(read, size=size, period=period, num_frames=num_frames)
     if follows and videos:
         settings = replace(settings, num_frames=len(next(iter(videos.values()))))
     elif follows and settings.num_frames is None:

@@ -8,9 +8,7 @@ import torch
 from diffusers import DiffusionPipeline
 
 from galaxydit.errors import DataWarning
-from galaxydit.pipelines.video import LAYOUTS, Sound
-
-AAC_RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000, 7350)
+from galaxydit.pipelines.video import AAC_RATES, LAYOUTS, Sound
 
 
 def sound_of(pipe: DiffusionPipeline, output: Any) -> Sound | None:

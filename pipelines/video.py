@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from galaxydit.errors import check_count, refusal
+from galaxydit.errors import check_count, listed, plain_number, refusal
 from galaxydit.files import replacing
 from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.frames import address, shown_frames
@@ -29,6 +29,7 @@ BT709, SRGB = 1, 13  # ITU-T H.273: 1 is BT.709 as matrix, primaries and transfe
 LIMITED_RANGE = 1
 MOST_SIDE = MOST["height"]  # pixels, of libx264
 LAYOUTS = {1: "mono", 2: "stereo"}
+AAC_RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000, 7350)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,15 +119,20 @@ def save_video(
             raise refusal("frames.shape", frames.shape, expected, "save a smaller video, or another rate") from error
 
 
-def _checked(sound: Sound) -> Sound:
+def _checked(sound: Any) -> Sound:
     """The sound with Python's number as rate. Raises GalaxyDiTError for one that a file cannot hold."""
+    if not isinstance(sound, Sound):
+        raise refusal("sound", sound, "a Sound", "pass galaxydit.pipelines.video.Sound(samples, rate)")
     samples: Any = sound.samples
     if not isinstance(samples, np.ndarray) or samples.ndim != 2 or len(samples) not in LAYOUTS or 0 in samples.shape:
         shape = getattr(samples, "shape", type(samples).__name__)
         raise refusal("sound.samples.shape", shape, "(1 or 2 channels, samples)", "mix it to mono or stereo")
     if not np.isfinite(samples).all():
         raise refusal("sound.samples", "NaN or infinities", "finite numbers", "generate again in a wider dtype")
-    return replace(sound, rate=check_count("sound.rate", sound.rate, 1))
+    rate = plain_number(sound.rate)
+    if type(rate) is not int or rate not in AAC_RATES:
+        raise refusal("sound.rate", rate, f"one of {', '.join(map(str, AAC_RATES))}, those of AAC", "resample it")
+    return replace(sound, rate=rate)
 
 
 def _encode(images: NDArray[np.uint8], path: Path, fps: float, lossless: bool, sound: Sound | None) -> None:
@@ -218,7 +224,8 @@ def load_sound(path: str | Path) -> Sound | None:
 
 def side_by_side(videos: Sequence[NDArray[Any]], labels: Sequence[str], *, scale: int = 1) -> NDArray[np.uint8]:
     """Videos of equal shape in one row under their labels, uint8 with even sizes. Raises GalaxyDiTError for others."""
-    if not videos or len(videos) != len(labels):
+    labels = listed("labels", labels)
+    if len(videos) == 0 or len(videos) != len(labels):
         raise refusal("labels", labels, f"one for each of {len(videos)} videos, at least one", "add or remove some")
     shapes = [video.shape for video in videos]
     if len(set(shapes)) > 1:

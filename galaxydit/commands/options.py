@@ -33,7 +33,7 @@ MODEL_HELP = "wan-tiny, a published model such as wan2.1-t2v-1.3b, a folder, a h
 ModelName = Annotated[str, typer.Option(help=MODEL_HELP)]
 ADDRESS = re.compile(r"auto|local|ray://.+|[\w.-]+:\d+")
 RAY_HELP = "Work on Ray: alone it starts a cluster here; auto, ray://host:port or host:port join one."
-FILE_NAMES = ("out", "model", "base", "lora", "profile")  # options whose text may name a file
+FILE_NAMES = ("out", "model", "base", "lora", "lora_2", "profile")  # options whose text may name a file
 PIPED = ("recorded", "table")  # options whose file is read once
 SAID_ELSEWHERE = ("job", "prompts", "calibration")  # readers of these refuse all but files, and say what they hold
 LARGEST_SEED = 2**64 - 1  # of torch.Generator

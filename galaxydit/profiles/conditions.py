@@ -8,6 +8,7 @@ from galaxydit.errors import is_number, plain_number
 from galaxydit.policies.policy import FEW_STEPS
 from galaxydit.profiles.generation_settings import OWN_FIELDS, differing_settings
 from galaxydit.profiles.schema import Profile
+from galaxydit.runtime.recognition import transformers_of
 from galaxydit.runtime.source import Source
 
 SIGMA_TOLERANCE = 1e-3
@@ -70,19 +71,20 @@ def notes_and_warnings(
     if not is_same:
         differing.append(f"scheduler is {scheduler}, and the profile was measured with {conditions.scheduler}")
     compared = source.scheduler if is_same else None
-    differing += differing_settings(conditions.settings, source.pipe, compared, source.transformer)
-    dtype = dtype_of(source.transformer)
-    if dtype and conditions.dtype not in ("", dtype):
-        differing.append(
-            f"the transformer computes in {dtype}, and the profile was measured in {conditions.dtype}: the speedup is "
-            "met all the same, the quality is unknown"
-        )
-    adapters = adapters_of(source.transformer)
-    if adapters != profile.model.adapters:
-        differing.append(
-            f"adapters {list(adapters)} are active, and the profile was measured with "
-            f"{list(profile.model.adapters)}: calibrate again with them"
-        )
+    transformers = transformers_of(source.pipe)
+    differing += differing_settings(conditions.settings, source.pipe, compared, transformers.values())
+    for (name, transformer), model in zip(transformers.items(), (profile.model, profile.second_model), strict=False):
+        dtype, adapters = dtype_of(transformer), adapters_of(transformer)
+        if dtype and conditions.dtype not in ("", dtype):
+            differing.append(
+                f"the {name} computes in {dtype}, and the profile was measured in {conditions.dtype}: the speedup is "
+                "met all the same, the quality is unknown"
+            )
+        if model is not None and adapters != model.adapters:
+            differing.append(
+                f"adapters {list(adapters)} of the {name} are active, and the profile was measured with "
+                f"{list(model.adapters)}: calibrate again with them"
+            )
     if conditions.latent_shape and latent_shape != conditions.latent_shape:
         notes.append(
             f"the latent has shape {list(latent_shape)} without the batch, and the profile is for "

@@ -1,7 +1,7 @@
 """The settings on which the PSNR of a verification depends, beside those with a field of their own in `Conditions`."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import nn
@@ -51,14 +51,16 @@ SEEN_IN_SIGMAS = frozenset(
 """Entries of a scheduler's configuration that only move its sigmas, which are compared themselves, or that belong to
 the weights. Schedulers without sigmas are compared in these, too."""
 OWN_FIELDS = ("guidance_scale", "guidance_scale_2")  # of `Conditions`
+SECOND = "transformer_2 "  # begins names of what belongs to the second transformer
 PIPELINE, SCALE, QUANTISED, ATTENTION = "pipeline", "scale of adapter", "quantised weights", "attention backend"
 
 
-def settings_of(pipe: Any, scheduler: Any, transformer: nn.Module) -> dict[str, Value]:
+def settings_of(pipe: Any, scheduler: Any, transformers: Iterable[nn.Module]) -> dict[str, Value]:
     """The values in force by name, such as "scheduler.solver_order"; of a pipeline, those of its latest call.
 
     The table of what counts: the class of the pipeline, arguments of its call that it keeps, the scheduler's
-    configuration, scales of adapters, quantised weights and the attention backend.
+    configuration, scales of adapters, quantised weights and the attention backend. Those of a second transformer have
+    names that begin with `SECOND`.
     """
     kept = dict[str, Any]()
     for name in _parameters(type(pipe).__call__):
@@ -73,10 +75,12 @@ def settings_of(pipe: Any, scheduler: Any, transformer: nn.Module) -> dict[str, 
             kept[f"scheduler.{name}"] = config[name]
     if "DiffusionPipeline" in class_names(pipe):
         kept[PIPELINE] = type(pipe).__name__
-    kept |= {f"{SCALE} {name}": scale for name, scale in adapter_scales(transformer).items()}
-    kept[QUANTISED] = any(map(_is_quantised, transformer.parameters()))
-    backends = {getattr(getattr(one, "processor", None), "_attention_backend", None) for one in transformer.modules()}
-    kept[ATTENTION] = ", ".join(sorted(map(str, backends - {None}))) or None
+    for prefix, transformer in zip(("", SECOND), transformers, strict=False):
+        kept |= {f"{prefix}{SCALE} {name}": scale for name, scale in adapter_scales(transformer).items()}
+        kept[f"{prefix}{QUANTISED}"] = any(map(_is_quantised, transformer.parameters()))
+        processors = [getattr(one, "processor", None) for one in transformer.modules()]
+        backends = {getattr(processor, "_attention_backend", None) for processor in processors}
+        kept[f"{prefix}{ATTENTION}"] = ", ".join(sorted(map(str, backends - {None}))) or None
     return plain_values(kept)
 
 
@@ -85,7 +89,7 @@ def usual_settings(pipe: Any, scheduler: Any) -> dict[str, Value]:
 
     A default of None stands for another argument, and a noise schedule belongs to a model, so they are left out.
     """
-    usual: dict[str, Any] = {QUANTISED: False, ATTENTION: None}
+    usual = dict[str, Any]()
     for name, default in _parameters(type(pipe).__call__).items():
         if default is not None:
             usual[name] = default
@@ -95,10 +99,12 @@ def usual_settings(pipe: Any, scheduler: Any) -> dict[str, Value]:
     return plain_values(usual)
 
 
-def differing_settings(known: Mapping[str, Value], pipe: Any, scheduler: Any, transformer: nn.Module) -> list[str]:
+def differing_settings(
+    known: Mapping[str, Value], pipe: Any, scheduler: Any, transformers: Iterable[nn.Module]
+) -> list[str]:
     """Texts on the settings in force that differ from the `known` ones of a profile, or else from the usual ones."""
     texts, measured = [], usual_settings(pipe, scheduler) | dict(known)
-    for name, value in settings_of(pipe, scheduler, transformer).items():
+    for name, value in settings_of(pipe, scheduler, transformers).items():
         expected = measured.get(name, _usual_of(name, value))
         if name == PIPELINE and expected in class_names(pipe):
             continue
@@ -112,9 +118,12 @@ def differing_settings(known: Mapping[str, Value], pipe: Any, scheduler: Any, tr
 
 def _usual_of(name: str, value: Value) -> Value:
     """The usual value of a setting that no signature has; `value` itself if nothing is usual."""
+    name = name.removeprefix(SECOND)
     if name.startswith(SCALE) or name == "attention_kwargs.scale":
         return 1.0
-    return None if name.startswith("attention_kwargs.") else value
+    if name == QUANTISED:
+        return False
+    return None if name == ATTENTION or name.startswith("attention_kwargs.") else value
 
 
 def _are_alike(value: Value, expected: Value) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le
 
 from galaxydit.errors import GalaxyDiTError, check_ascending, refusal
-from galaxydit.files import DIGEST, digest_of, split_digest, write_json
+from galaxydit.files import DIGEST, check_file_kind, digest_of, split_digest, write_json
 from galaxydit.policies.names import AUTO, PROXY, SCHEDULE
 from galaxydit.profiles.evidence import Count, Evidence, Verification
 from galaxydit.profiles.recipe import Recipe, Target
@@ -145,6 +145,7 @@ def fastest_verified(profile: Profile | None, missing: str, min_psnr: float, pol
 
 def read_profile(path: str | Path) -> Profile:
     """Read a profile file. Raises GalaxyDiTError, with the place, for anything this version did not write."""
+    check_file_kind("profile", path)
     shown = f"profile={str(Path(path))!r}"
     try:
         return parse_profile(json.loads(Path(path).read_text(encoding="utf-8")))

@@ -1,5 +1,6 @@
 """A learned profile is made once, kept, found again, and never replaced by a lesser one."""
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -173,3 +174,29 @@ def test_a_user_without_a_home_folder_keeps_it_in_memory(
     monkeypatch.setattr(learning, "calibrate", lambda *_, **__: calibration)
     with pytest.warns(ProfileWarning, match=r"kept in memory alone, because .* no home folder"):
         assert galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS) == calibration.profile
+
+
+@pytest.mark.parametrize("folder", ["a" * 300, "a\0b"])
+def test_a_folder_whose_name_no_file_can_have_keeps_it_in_memory(
+    tiny_wan_pipeline: WanPipeline, calibration: Calibration, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.setattr(learning, "calibrate", lambda *_, **__: calibration)
+    with pytest.warns(ProfileWarning, match="kept in memory alone"):
+        found = galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS, folder=folder)
+    assert found == calibration.profile
+
+
+def test_a_tilde_is_the_home_folder_and_a_fifo_is_moved_aside(
+    tiny_wan_pipeline: WanPipeline, calibration: Calibration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(learning, "calibrate", saving(calibration))
+    galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS, folder="~/profiles")
+    assert [path.name for path in tmp_path.iterdir()] == ["profiles"]
+    (path,) = (tmp_path / "profiles").glob("*.json")
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.warns(ProfileWarning, match="not a FIFO"):
+        galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS, folder="~/profiles")
+    assert path.is_file()

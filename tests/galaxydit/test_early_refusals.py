@@ -134,6 +134,7 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         ["generate", "--model", "wan-tiny", "--prompts", "file", "--out", "pipe"],
         [*GENERATE, "--image", "pipe"],
         [*GENERATE, "--lora", "pipe"],
+        [*GENERATE, "--lora-2", "pipe"],
         [*GENERATE, "--profile", "pipe.json"],
         ["generate", "--model", "pipe", "--prompt", "x", "--out", "a.mp4"],
         ["calibrate", "--model", "wan-tiny", "--out", "pipe.json"],

@@ -115,7 +115,8 @@ def test_a_scheduler_class_is_no_scheduler(tiny_wan: Any) -> None:
 )
 def test_numbers_of_numpy_are_those_of_python(build: Any) -> None:
     expected = build(float, int)
-    for number, count in ((np.float32, np.int64), (np.float64, np.int8), (np.float16, np.uint16)):
+    numbers = ((np.float32, np.int64), (np.float64, np.int8), (np.float16, np.uint16), (np.longdouble, np.int32))
+    for number, count in numbers:
         assert build(number, count) == expected
         assert json.dumps(asdict(build(number, count))) == json.dumps(asdict(expected))
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from galaxydit.errors import DataWarning, GalaxyDiTError
 from galaxydit.pipelines import clips
-from galaxydit.pipelines.clips import first_image, read_clip, read_videos
+from galaxydit.pipelines.clips import first_image, fit_images, read_clip, read_videos
 from galaxydit.pipelines.video import load_video, save_video
 
 
@@ -124,6 +124,26 @@ def test_a_number_of_frames_takes_the_first_ones_or_is_refused(tmp_path: Path) -
         assert read(path, 16, num_frames=9) == list(range(9))
     with pytest.raises(GalaxyDiTError, match="num_frames=81 is not allowed: expected at most 17, the frames of"):
         read(path, 16, num_frames=81)
+
+
+def images(count: int) -> list[Image.Image]:
+    return [Image.new("RGB", (16, 16), (index, 0, 0)) for index in range(count)]
+
+
+def test_videos_that_are_read_have_a_number_of_frames_that_fits() -> None:
+    with pytest.warns(DataWarning, match="video has 6 frames and is taken as 5, which the model can make"):
+        fitted = fit_images({"video": images(6), "mask": images(6)}, size=(8, 8), period=4, num_frames=None)
+    assert [len(video) for video in fitted.values()] == [5, 5]
+    assert fitted["video"][0].size == (8, 8)
+    (fitted_9,) = fit_images({"video": images(8)}, size=None, period=4, num_frames=9).values()
+    assert fitted_9[7] is fitted_9[8]
+
+
+def test_videos_that_are_read_and_do_not_fit_each_other_are_refused() -> None:
+    with pytest.raises(GalaxyDiTError, match="mask='3 frames' is not allowed: expected 5 frames, as many as video has"):
+        fit_images({"video": images(5), "mask": images(3)}, size=None, period=4, num_frames=None)
+    with pytest.raises(GalaxyDiTError, match="num_frames=9 is not allowed: expected at most 5, the frames of video"):
+        fit_images({"video": images(5)}, size=None, period=4, num_frames=9)
 
 
 def test_a_video_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Which frames a video file has: of the stream that players show, and all of them."""
 
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from galaxydit.pipelines.video import load_video
 
 FRAMES, SIDE = 24, 64
 CODECS = {"mp4": "libx264", "mov": "libx264", "mkv": "libx264", "webm": "libvpx-vp9", "ts": "libx264", "avi": "mpeg4"}
-CODECS |= {"flv": "libx264", "gif": "gif"}
+CODECS |= {"flv": "libx264", "gif": "gif", "wmv": "mpeg4", "y4m": "rawvideo", "mjpeg": "mjpeg"}
 
 
 def noise() -> np.ndarray:
@@ -151,3 +152,9 @@ def test_frames_are_shown_until_the_next_one(tmp_path: Path) -> None:
     shown = list(shown_frames(tmp_path / "a.mkv"))
     assert [round(12 * float(each.start), 1) for each in shown] == times
     assert [each.end for each in shown[:-1]] == [each.start for each in shown[1:]]
+
+
+def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.mp4")
+    with pytest.raises(GalaxyDiTError, match=r"path='.*a.mp4' is not allowed: expected a file or a folder, not a FIFO"):
+        load_video(tmp_path / "a.mp4")

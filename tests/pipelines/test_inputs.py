@@ -4,6 +4,7 @@ import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -236,6 +237,25 @@ def test_a_video_sets_the_number_of_frames(
     assert generate(pipe, line, settings, seed=0, decode=False).latents.shape[2] == 2
     with pytest.raises(GalaxyDiTError, match=r"guidance_scale_2=3.0 is not allowed: expected None, because Wan.* does"):
         generate(pipe, line, replace(settings, guidance_scale_2=3.0), seed=0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["a ball", "a cat"],
+        None,
+        b"a ball",
+        {"prompt": ["a ball", "a cat"]},
+        {"prompt": "a ball", "num_frames": 9},
+        {"prompt": "a ball", "video": []},
+        {"prompt": "a ball", "image": "red.png"},
+    ],
+)
+def test_inputs_that_are_read_are_one_prompt_with_images(
+    wrong: Any, tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings
+) -> None:
+    with pytest.raises(GalaxyDiTError, match="is not allowed: expected"):
+        generate(tiny_wan_pipeline, wrong, tiny_settings, seed=0)
 
 
 def test_an_image_for_a_text_to_video_pipeline_is_refused(

@@ -38,6 +38,22 @@ def test_a_lora_changes_the_video_by_its_file_and_by_its_folder(
     assert (videos[0] != videos[1]).any()
 
 
+def test_a_list_of_loras_is_refused_by_the_name_of_the_argument(tiny_wan_folder: Path) -> None:
+    with pytest.raises(GalaxyDiTError, match=r"lora_2=.* is not allowed: expected the name of one LoRA"):
+        load_pipeline(tiny_wan_folder, device="cpu", lora="a", lora_2=["b"])  # type: ignore[arg-type]
+
+
+def test_a_folder_with_two_loras_is_refused_because_diffusers_takes_either(lora: Path, tiny_wan_folder: Path) -> None:
+    low = lora.with_name("low_noise.safetensors")
+    low.write_bytes(lora.read_bytes())
+    load_pipeline(tiny_wan_folder, device="cpu", lora=str(lora.parent))  # diffusers takes the one of its own name
+    lora.rename(lora.with_name("high_noise.safetensors"))
+    with pytest.raises(
+        GalaxyDiTError, match=r"not with high_noise.safetensors, low_noise.safetensors; pass a file; two"
+    ):
+        load_pipeline(tiny_wan_folder, device="cpu", lora=str(lora.parent))
+
+
 def test_a_lora_without_peft_names_the_package(tiny_wan_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("galaxydit.pipelines.lora.find_spec", lambda name: None)
     with pytest.raises(GalaxyDiTError, match=r"pip install .galaxydit\[lora\]"):
@@ -110,6 +126,22 @@ def test_layers_of_a_lora_that_the_model_lacks_are_named(lora: Path, tiny_wan_fo
         DataWarning, match=r"2 of its \d+ layers are not of transformer: transformer.blocks.0.attn2.add_k"
     ):
         load_pipeline(tiny_wan_folder, device="cpu", lora=str(lora))
+
+
+def test_changes_of_norms_that_diffusers_drops_are_named_unless_they_are_zero(
+    tiny_wan_folder: Path, tmp_path: Path
+) -> None:
+    layer = "diffusion_model.blocks.0.self_attn"
+    weights = {f"{layer}.q.lora_down.weight": torch.ones(2, 32), f"{layer}.q.lora_up.weight": torch.ones(32, 2)}
+    weights |= {f"{layer}.norm_q.diff": torch.zeros(32), "diffusion_model.time_projection.1.diff_b": torch.zeros(192)}
+    path = tmp_path / "authors.safetensors"
+    save_file(weights, path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        load_pipeline(tiny_wan_folder, device="cpu", lora=str(path))
+    save_file({name: value + 1 for name, value in weights.items()}, path)
+    with pytest.warns(DataWarning, match=r"2 of its tensors are not used by diffusers: .*norm_q.diff, .*1.diff_b"):
+        load_pipeline(tiny_wan_folder, device="cpu", lora=str(path))
 
 
 @pytest.mark.parametrize("part", ["dora_scale", "scale_weight", "weight_scale", "lora_A.weight_scale"])

@@ -192,6 +192,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a scale of another shape": ({f"{LAYER}.weight": FP8, f"{LAYER}.scale_weight": torch.ones(5)}, "scale_weight"),
     "a scale without weight": ({"blocks.9.ffn.0.scale_weight": torch.ones(())}, "blocks.9.ffn.0.scale_weight without"),
+    "a product without bounds": (
+        {f"{LAYER}.weight": torch.full((32, 64), 1e6), f"{LAYER}.scale_weight": torch.tensor(1e38)},
+        "weights that are finite in float32",
+    ),
+    "two scales of one kind": (
+        {f"{LAYER}.weight": FP8, f"{LAYER}.scale_weight": torch.ones(()), f"{LAYER}.weight_scale": torch.ones(())},
+        "one scale for each weight",
+    ),
+    "integers without a scale": ({f"{LAYER}.weight": torch.ones(32, 64, dtype=torch.int32)}, "has no scale beside it"),
     "a scale that is no number": ({f"{LAYER}.scale_weight": torch.tensor(torch.nan)}, "finite scales"),
     "one weight without a scale": (
         {f"{LAYER}.weight": FP8, "blocks.0.attn1.to_q.scale_weight": torch.ones(())},
@@ -217,6 +226,35 @@ def test_tensors_that_the_transformer_would_not_use_or_lacks_are_refused_by_name
     changes, named = WRONG[case]
     with pytest.raises(GalaxyDiTError, match=named):
         load(changes)
+
+
+@pytest.mark.parametrize("prefix", ["", "diffusion_model."])
+def test_a_scale_without_the_prefix_of_its_weight_is_refused(prefix: str, load: Any) -> None:
+    def in_a_file_of_all_parts(name: str) -> str:
+        return f"model.diffusion_model.{name}"
+
+    changes = {
+        in_a_file_of_all_parts(f"{LAYER}.weight"): FP8,
+        f"{prefix}{LAYER}.scale_weight": torch.tensor(0.5),
+        "vae.decoder.scale_weight": torch.ones(3),
+    }
+    with pytest.raises(GalaxyDiTError, match=f"has {prefix}{LAYER}.scale_weight without"):
+        load(changes, in_a_file_of_all_parts)
+
+
+@pytest.mark.parametrize("companion", ["weight.scale", "scale_inv", "weight.absmax", None])
+def test_a_folder_with_other_companions_of_quantised_weights_is_refused(
+    companion: str | None, tiny_wan_folder: Path
+) -> None:
+    (path,) = (tiny_wan_folder / "transformer").glob("*.safetensors")
+    named, value = f"{LAYER}.weight", torch.ones(32, 64, dtype=torch.int8)
+    changes = {named: value}
+    if companion is not None:
+        named = f"{LAYER}.{companion}"
+        changes = {f"{LAYER}.weight": FP8, named: torch.ones(1)}
+    save_file(load_file(path) | changes, path, {"format": "pt"})
+    with pytest.raises(GalaxyDiTError, match=f"such as {named} in transformer"):
+        load_pipeline(tiny_wan_folder, device="cpu")
 
 
 def test_formats_in_the_header_of_a_file_are_checked(load: Any) -> None:

@@ -247,6 +247,8 @@ def test_frames_that_are_no_video_are_refused(frames: np.ndarray, message: str, 
         ({"path": "video.mp4", "fps": 8, "sound": Sound(np.zeros((3, 9), np.float32), 8000)}, "1 or 2 channels"),
         ({"path": "video.mp4", "fps": 8, "sound": Sound(np.full((1, 9), np.nan), 8000)}, "expected finite numbers"),
         ({"path": "video.mp4", "fps": 8, "sound": Sound(np.zeros((1, 9), np.float32), 0)}, "sound.rate=0 is not"),
+        ({"path": "video.mp4", "fps": 8, "sound": Sound(np.zeros((1, 9), np.float32), 44101)}, "sound.rate=44101 is"),
+        ({"path": "video.mp4", "fps": 8, "sound": np.zeros((1, 9))}, "sound=array.* expected a Sound"),
     ],
 )
 def test_options_that_no_file_can_have_are_refused(
@@ -258,9 +260,13 @@ def test_options_that_no_file_can_have_are_refused(
     assert not list(tmp_path.iterdir())
 
 
-def test_what_ffmpeg_refuses_is_an_error_of_the_project(tmp_path: Path):
+def test_what_ffmpeg_refuses_is_an_error_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object) -> None:
+        raise av.error.InvalidDataError(1094995529, "not known")
+
+    monkeypatch.setattr("galaxydit.pipelines.video._encode", refuse)
     with pytest.raises(GalaxyDiTError, match=r"frames.shape=.*expected what FFmpeg can encode \("):
-        save_video(noise(), tmp_path / "a.mp4", fps=8, sound=Sound(np.zeros((1, 4000), np.float32), 5))
+        save_video(noise(), tmp_path / "a.mp4", fps=8)
     assert not list(tmp_path.iterdir())
 
 
@@ -296,6 +302,8 @@ def test_side_by_side_of_odd_sizes_can_be_saved(tmp_path: Path):
 
 
 def test_side_by_side_refuses_videos_that_do_not_match():
+    with pytest.raises(GalaxyDiTError, match="labels="):
+        side_by_side(np.stack([noise(), noise()]), "ab")  # one label
     with pytest.raises(GalaxyDiTError, match="expected one for each of 1 videos"):
         side_by_side([noise()], ["one", "two"])
     with pytest.raises(GalaxyDiTError, match="equal shapes"):

@@ -76,7 +76,7 @@ def test_another_option_of_the_solver_is_named_and_promises_nothing(
 def test_an_option_that_the_calibration_had_is_promised(tiny_wan_pipeline: WanPipeline) -> None:
     pipe, profile = tiny_wan_pipeline, measured(tiny_wan_pipeline)
     pipe.scheduler = UniPCMultistepScheduler.from_config(pipe.scheduler.config, solver_order=1)
-    known = settings_of(pipe, pipe.scheduler, pipe.transformer)
+    known = settings_of(pipe, pipe.scheduler, [pipe.transformer])
     profile = replace(profile, conditions=replace(profile.conditions, settings=known))
     assert is_promised(report_of(pipe, profile, **CALL))
 
@@ -158,10 +158,40 @@ def test_what_changes_in_the_transformer_is_named_and_promises_nothing(
     assert not is_promised(acceleration.report)
 
 
+def add_style(transformer: Any) -> None:
+    peft = pytest.importorskip("peft")
+    transformer.add_adapter(peft.LoraConfig(r=2, target_modules=["to_q"]), "style")
+
+
+CHANGES_OF_SECOND: dict[str, Callable[[Any], None]] = {
+    "transformer_2 attention backend=": lambda transformer: transformer.set_attention_backend("_native_math"),
+    "transformer_2 quantised weights=": quantise,
+    r"adapters \['style'\] of the transformer_2": add_style,
+}
+
+
+@pytest.mark.parametrize("text", CHANGES_OF_SECOND)
+def test_what_changes_in_the_second_transformer_is_named_and_promises_nothing(
+    tiny_wan_pipeline: WanPipeline, tiny_transformer: Callable[[int], Any], text: str
+) -> None:
+    parts = tiny_wan_pipeline.components | {"transformer_2": tiny_transformer(3)}
+    pipe = WanPipeline(**parts, boundary_ratio=0.9)
+    pipe.set_progress_bar_config(disable=True)
+    profile = measured(pipe)
+    conditions = replace(profile.conditions, boundary=0.9, guidance_scale_2=3.0)
+    profile = replace(profile, second_model=model_of(pipe.transformer_2), conditions=conditions)
+    assert is_promised(report_of(pipe, profile, **CALL))
+    with galaxydit.accelerate(pipe, speedup=2.0, profile=profile) as acceleration:
+        CHANGES_OF_SECOND[text](pipe.transformer_2)
+        with pytest.warns(ProfileWarning, match=text):
+            pipe(num_inference_steps=SETTINGS.steps, output_type="latent", **CALL)
+    assert not is_promised(acceleration.report)
+
+
 def test_arguments_that_a_pipeline_keeps_are_compared_with_their_defaults(tiny_pipeline: Any) -> None:
     tiny = tiny_pipeline("LTX")
     tiny.run(guidance_rescale=0.7, guidance_scale=3.0)
-    known = settings_of(tiny.pipe, tiny.pipe.scheduler, tiny.pipe.transformer)
+    known = settings_of(tiny.pipe, tiny.pipe.scheduler, [tiny.pipe.transformer])
     assert known["guidance_rescale"] == 0.7
     assert known["pipeline"] == "LTXPipeline"
     assert "guidance_scale" not in known  # it has a field of its own

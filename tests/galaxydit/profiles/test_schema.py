@@ -1,5 +1,6 @@
 import copy
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -240,3 +241,9 @@ def test_a_number_of_steps_has_a_bound() -> None:
     data["conditions"]["steps"] = 1001
     with pytest.raises(GalaxyDiTError, match="steps=1001 is not allowed: expected less than or equal to 1000"):
         parse_profile(data)
+
+
+def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "profile.json")
+    with pytest.raises(GalaxyDiTError, match=r"profile='.*' is not allowed: expected a file or a folder, not a FIFO"):
+        read_profile(tmp_path / "profile.json")
