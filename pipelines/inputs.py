@@ -132,8 +132,13 @@ def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:
     A pipeline without the text encoder or the tokenizer that its class needs is refused, too.
     """
     parameters, kind = inspect.signature(type(pipe).__call__).parameters, type(pipe).__name__
+    is_of_diffusers = type(pipe).__module__.startswith("diffusers.")  # others may read texts in their own way
     for name in ("text_encoder", "tokenizer"):
-        is_needed = name in getattr(pipe, "config", {}) and name not in getattr(pipe, "_optional_components", ())
+        is_needed = (
+            is_of_diffusers
+            and name in getattr(pipe, "config", {})
+            and name not in getattr(pipe, "_optional_components", ())
+        )
         if is_needed and getattr(pipe, name, None) is None:
             cure = f"load it with its {name}; with prompt_embeds, call it yourself inside galaxydit.accelerate(pipe)"
             raise refusal(name, None, f"that of {kind}, because prompts are texts here", cure)

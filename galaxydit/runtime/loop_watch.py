@@ -40,6 +40,8 @@ class LoopWatch:
         self._given = tuple(given)
         self._schedulers = schedulers_in(pipe, self._given)
         self._copies: weakref.WeakSet[Any] = weakref.WeakSet()
+        named = (one for name, one in self._schedulers.items() if name.startswith("schedulers["))
+        self._named: weakref.WeakSet[Any] = weakref.WeakSet(named)  # by the user, and their copies
         self._loops: dict[int, Loop] = {}  # by thread
         self._given_up: set[int] = set()  # threads that left a loop without a scheduler
         self._lock = threading.RLock()
@@ -82,6 +84,8 @@ class LoopWatch:
 
     def copied(self, scheduler: Any, copy: Any) -> None:
         self._copies.add(copy)
+        if scheduler in self._named:
+            self._named.add(copy)
         for loop in tuple(self._loops.values()):
             if id(scheduler) in loop.streams:
                 loop.join(copy)
@@ -161,10 +165,11 @@ class LoopWatch:
         if loop is None or loop.is_over:
             raise UndeclaredError(f"no observed scheduler has begun its loop, so it is computed in full: {DECLARE}")
         now = self._timestep_of(loop)
-        if loop.outer_timestep is not None:
-            if self._timestep_of_pipe() is not loop.outer_timestep:  # the pipeline's own loop goes on
-                loop.undeclare(BETWEEN_STEPS)
-        elif loop.noted_timestep is not None and loop.noted_timestep is now:
+        if loop.outer_timestep is not None and self._timestep_of_pipe() is not loop.outer_timestep:
+            if loop.windows or loop.scheduler in self._named:
+                loop.undeclare(BETWEEN_STEPS)  # the pipeline's own loop goes on
+            loop.outer_timestep = None  # else it was no callback, but the pipeline's next chunk
+        elif loop.outer_timestep is None and loop.noted_timestep is not None and loop.noted_timestep is now:
             loop.undeclare(BETWEEN_STEPS)
         return loop
 
@@ -191,10 +196,7 @@ class LoopWatch:
 
     def _timestep_of(self, loop: Loop) -> Any | None:
         """The pipeline's note of its timestep, for a loop of its own scheduler; None for one that the user named."""
-        for name, scheduler in self._schedulers.items():
-            if scheduler is loop.scheduler:
-                return None if name.startswith("schedulers[") else self._timestep_of_pipe()
-        return None
+        return None if loop.scheduler in self._named else self._timestep_of_pipe()
 
     def _timestep_of_pipe(self) -> Any | None:
         """The pipeline's own note of its timestep: another object in each step."""

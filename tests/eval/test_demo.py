@@ -109,7 +109,7 @@ def test_speedup_is_of_the_sums_of_seconds():
 def test_demo_refuses_no_prompts_and_a_single_step(
     tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings, tmp_path: Path
 ):
-    with pytest.raises(ValueError, match=r"prompts=\[\] is not allowed: expected at least one prompt"):
+    with pytest.raises(ValueError, match=r"prompts=\(\) is not allowed: expected at least one prompt"):
         run_demo(tiny_wan_pipeline, [], tiny_settings, 0, tmp_path, acceleration={}, on_progress=print)
     with pytest.raises(ValueError, match="steps=1 is not allowed: expected an integer from 2"):
         run_demo(

@@ -7,6 +7,7 @@ Latents differ between kinds of processors, so where another processor made the 
 
 import hashlib
 import json
+import os
 import platform
 import sys
 import warnings
@@ -75,7 +76,9 @@ def processor() -> str:
     except OSError:
         return platform.processor()
     kinds = {line.split(":")[1].strip() for line in lines if line.startswith(("model name", "model\t", "stepping"))}
-    return f"{' '.join(sorted(kinds))}, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}"
+    threads = os.environ.get("OMP_NUM_THREADS", "any")  # libraries choose other kernels for other numbers
+    kernels = torch.backends.cpu.get_cpu_capability()
+    return f"{' '.join(sorted(kinds))}, {kernels}, torch {torch.__version__}, OMP_NUM_THREADS {threads}"
 
 
 def pin(latents: Tensor, report: Report) -> Pin:

@@ -189,7 +189,7 @@ def test_a_warning_that_many_videos_repeat_is_shown_once(capsys: pytest.CaptureF
 
 def test_an_error_of_a_library_is_one_line(tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
     given = ["--model", tiny_wan_folder, "--prompt", "x", "--out", tmp_path / "a.mp4", "--frames", "1", "--steps", "2"]
-    assert run("generate", *given, "--height", "16400", "--width", "16", "--no-accelerate") == 1
+    assert run("generate", *given, "--height", "16384", "--width", "16", "--no-accelerate") == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert re.fullmatch(
         r"error: RuntimeError: shape .*; check that the options suit the model, or see .*--debug`", error
