@@ -126,10 +126,10 @@ class Session:
             self._finish(generation)
 
     def close(self, owner: Any | None = None) -> None:
-        """End the generations of an owner, or all."""
+        """End the generations of an owner, or all; finished ones make room by `keep_reports`, too."""
         with self.lock:
             for generation in sorted(self.generations, key=lambda one: one is self.current):
-                if owner is None or generation.owner is owner:
+                if owner is None or generation.owner is owner or generation.finished:
                     self._archive(generation)
 
     @property
