@@ -14,7 +14,7 @@ from torch import Tensor
 
 from galaxydit.acceleration import Acceleration
 from galaxydit.calibration.perturbation import Outputs, answering
-from galaxydit.calibration.recording import Recording, round_digits
+from galaxydit.calibration.recording import Recording, StreamRecording, round_digits
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import CONCATENATED
@@ -30,9 +30,9 @@ from galaxydit.runtime.guidance import CONDITIONAL, UNCONDITIONAL, guidance_of, 
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.recognition import family_of, transformers_of
 from galaxydit.runtime.scheduler_response import scheduler_response
+from galaxydit.schedulers import sigmas_of
 from galaxydit.validation import parse
 
-NORM = "guided norm"
 GUIDED_ELEMENTS = 2**17  # approximate number of elements kept of each step's guided prediction
 
 
@@ -46,12 +46,14 @@ class GenerationObserver(Observer):
         self.proxies = frozenset(proxy.tensor_name for proxy in self._offered)
         self._call: Call | None = None
         self._switch = 0
-        self._scheduler: Any = None
         self._sigmas: list[float] = []
-        self._scalars: list[dict[str, Tensor]] = []  # of each step, by proxy or NORM
-        self._guided: list[Tensor] = []
+        self._scalars: list[dict[str, Tensor]] = []  # of each step, by proxy
+        self._guided: dict[int, list[Tensor]] = {}  # subsampled, of each step, by output stream
+        self._norms: dict[int, list[Tensor]] = {}  # root mean square of each step, by output stream
+        self._columns: dict[int, int] = {}  # length of the last axis, by output stream
+        self._schedulers: list[Any] = []  # one for each output stream
         self._previous: dict[str, Tensor] = {}
-        self._outputs: dict[str, Tensor] = {}  # of the current step, by branch
+        self._outputs: dict[int, dict[str, Tensor]] = {}  # of the current step, by output stream and branch
         self.steps_of_calls: list[int] = []
 
     def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
@@ -65,17 +67,25 @@ class GenerationObserver(Observer):
             self._previous[name] = current
 
     def on_output(self, call: Call, output: Tensor) -> None:
+        self._keep_output(call, 0, output)
+
+    def on_further_output(self, call: Call, index: int, output: Tensor) -> None:
+        self._keep_output(call, index, output)
+
+    def _keep_output(self, call: Call, index: int, output: Tensor) -> None:
         self._enter(call)
-        for branch, tensor in self._branches_of(call, output).items():
-            self._outputs[branch] = tensor.detach().float().flatten()
+        self._columns[index] = output.shape[-1] if index else call.latent.shape[-1]
+        branches = self._branches_of(call, output, index)
+        outputs = self._outputs.setdefault(index, {})
+        for branch, tensor in branches.items():
+            outputs[branch] = tensor.detach().float().flatten()
 
     def recording(self, prompt: str, seed: int) -> Recording:
         """The recording of the finished generation. Raises GalaxyDiTError if no loop was declared."""
         self._finish_step()
         if self._call is None:
             raise GalaxyDiTError("the steps of the transformer calls are unknown; calibrate a diffusers pipeline")
-        differences = torch.stack(self._guided).cpu().double().diff(dim=0)
-        products = (differences @ differences.T / differences.shape[1]).tolist()
+        scheduler = self._schedulers[0]
 
         def column(key: str) -> tuple[float, ...]:
             return tuple(round_digits(scalars.get(key, 0.0)) for scalars in self._scalars)
@@ -84,13 +94,24 @@ class GenerationObserver(Observer):
             prompt=prompt,
             seed=seed,
             sigmas=tuple(map(round_digits, self._sigmas)),
-            scheduler_response=tuple(map(round_digits, scheduler_response(self._scheduler, self._sigmas))),
+            scheduler_response=tuple(map(round_digits, scheduler_response(scheduler, self._sigmas))),
             guidance_scale=guidance_of(self._pipe),
             latent_shape=tuple(self._call.latent.shape[1:]),
             distances={proxy.name: column(proxy.name) for proxy in self._offered},
-            guided_norms=column(NORM),
-            guided_products=tuple(tuple(round_digits(value, 10) for value in row) for row in products),
+            guided_norms=tuple(map(round_digits, self._norms[0])),
+            guided_products=_products(self._guided[0]),
             switch=self._switch,
+            further=tuple(self._stream(index) for index in sorted(self._guided) if index),
+        )
+
+    def _stream(self, index: int) -> StreamRecording:
+        scheduler = self._schedulers[index]
+        sigmas = sigmas_of(scheduler, len(self._sigmas)) or tuple(self._sigmas)
+        return StreamRecording(
+            sigmas=tuple(map(round_digits, sigmas)),
+            scheduler_response=tuple(map(round_digits, scheduler_response(scheduler, sigmas))),
+            guided_norms=tuple(map(round_digits, self._norms[index])),
+            guided_products=_products(self._guided[index]),
         )
 
     def save(self, path: Path, settings: GenerationSettings, prompt: str, seed: int) -> None:
@@ -115,13 +136,15 @@ class GenerationObserver(Observer):
             self._scalars.append({})
         self._call = call
         self.steps_of_calls.append(len(self._sigmas) - 1)
-        self._scheduler = self._pipe.scheduler  # kept, because a temporary flow shift replaces it for one generation
+        # Kept, because a temporary flow shift replaces the scheduler for one generation.
+        main = self._pipe.scheduler
+        self._schedulers = [getattr(self._pipe, stream.scheduler, None) or main for stream in self._family.streams]
 
-    def _branches_of(self, call: Call, tensor: Tensor) -> dict[str, Tensor]:
+    def _branches_of(self, call: Call, tensor: Tensor, stream: int = 0) -> dict[str, Tensor]:
         """`tensor` by branch; a concatenated batch has the unconditional half first, and an odd one counts for both."""
         concatenated = self._family.branches == CONCATENATED and guidance_of(self._pipe) > 1
         if not concatenated or len(call.latent) % 2:
-            unconditional = "uncond" in call.branch or CONDITIONAL in self._outputs
+            unconditional = "uncond" in call.branch or CONDITIONAL in self._outputs.get(stream, {})
             return {UNCONDITIONAL if unconditional else CONDITIONAL: tensor}
         first, second = (tensor, tensor) if len(tensor) % 2 else tensor.chunk(2)
         return {UNCONDITIONAL: first, CONDITIONAL: second}
@@ -131,13 +154,21 @@ class GenerationObserver(Observer):
         if self._call is None or not self._outputs:
             return
         scale = guidance_of(self._pipe, self._call.component)
-        guided = guide(self._outputs[CONDITIONAL], self._outputs.get(UNCONDITIONAL), scale)
-        stride, columns = max(1, guided.numel() // GUIDED_ELEMENTS), self._call.latent.shape[-1]
-        while math.gcd(stride, columns) > 1:  # else only some columns of the latent would be sampled
-            stride += 1
-        self._guided.append(guided[::stride].clone())
-        self._scalars[-1][NORM] = guided.square().mean().sqrt()
+        for stream, outputs in self._outputs.items():
+            guided = guide(outputs[CONDITIONAL], outputs.get(UNCONDITIONAL), scale)
+            stride, columns = max(1, guided.numel() // GUIDED_ELEMENTS), self._columns[stream]
+            while math.gcd(stride, columns) > 1:  # else only some columns of the latent would be sampled
+                stride += 1
+            self._guided.setdefault(stream, []).append(guided[::stride].clone())
+            self._norms.setdefault(stream, []).append(guided.square().mean().sqrt())
         self._outputs.clear()
+
+
+def _products(guided: list[Tensor]) -> tuple[tuple[float, ...], ...]:
+    """Mean products of the differences of neighbouring steps, `(steps - 1,) * 2`."""
+    differences = torch.stack(guided).cpu().double().diff(dim=0)
+    products = (differences @ differences.T / differences.shape[1]).tolist()
+    return tuple(tuple(round_digits(value, 10) for value in row) for row in products)
 
 
 @contextmanager

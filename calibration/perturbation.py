@@ -125,7 +125,9 @@ def perturb(
     with answering(pipe, replay.answer):
         changed = generate(pipe, recording.prompt, plain.settings, recording.seed, decode=False)
     final = float((changed.latents - plain.latents).square().mean())
-    introduced = float(ScheduleError([recording], corrects=False).final_error(schedule, ErrorPropagation())[0])
+    # The final latent is the first stream's.
+    model = ScheduleError([recording], corrects=False, shares=(1.0, *(0.0 for _ in recording.further)))
+    introduced = float(model.final_error(schedule, ErrorPropagation())[0])
     sensitivity = math.sqrt(final / introduced) if introduced > 0 else 1.0
     sigma = fmean(recording.sigmas[step] for step in reused)
     return interval, sigma, min(max(sensitivity, SENSITIVITIES[0]), SENSITIVITIES[1])

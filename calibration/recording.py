@@ -17,6 +17,19 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class StreamRecording:
+    """The scalars of a further output stream, such as the sound: those of `Recording`, with its own noise levels."""
+
+    sigmas: tuple[float, ...]
+    scheduler_response: tuple[float, ...]
+    guided_norms: tuple[float, ...]
+    guided_products: tuple[tuple[float, ...], ...]
+
+    def with_noise(self, share: float, sign: int = 1) -> "StreamRecording":
+        return replace(self, guided_products=_with_noise(self, share, sign))
+
+
+@dataclass(frozen=True)
 class Recording:
     """The scalars that a calibration keeps of one generation, whose steps were all computed.
 
@@ -35,11 +48,13 @@ class Recording:
     guided_products: tuple[tuple[float, ...], ...]  # means of (y[i + 1] - y[i]) (y[j + 1] - y[j]), `(steps - 1,) * 2`
     switch: int = 0  # first step of the second transformer; 0 for a single transformer
     rounding: float = 0.0  # rms error that the model's own dtype adds to y[i], divided by the rms of y[i]
+    further: tuple[StreamRecording, ...] = ()  # other output streams, such as the sound
 
     @cached_property
     def rounded(self) -> "Recording":
         """This recording with the rounding of the model's own dtype, as white noise of each y[i]."""
-        return replace(self, guided_products=_with_noise(self, self.rounding), rounding=0.0)
+        further = tuple(stream.with_noise(self.rounding) for stream in self.further)
+        return replace(self, guided_products=_with_noise(self, self.rounding), rounding=0.0, further=further)
 
     def scaled(self, ratios: Mapping[str, Array]) -> "Recording":
         """This recording with the distances of each proxy multiplied by its ratios, `(steps,)`."""
@@ -51,7 +66,9 @@ class Recording:
 
     def without_rounding(self, rounding: float) -> "Recording":
         """A recording of the model's own dtype, with its rounding subtracted."""
-        return replace(self, guided_products=_with_noise(self, rounding, sign=-1), rounding=rounding)
+        further = tuple(stream.with_noise(rounding, sign=-1) for stream in self.further)
+        products = _with_noise(self, rounding, sign=-1)
+        return replace(self, guided_products=products, rounding=rounding, further=further)
 
     @property
     def steps(self) -> int:
@@ -88,14 +105,15 @@ class Recording:
         return np.array(self.guided_products)
 
 
-def _with_noise(recording: Recording, share: float, sign: int = 1) -> tuple[tuple[float, ...], ...]:
+def _with_noise(recording: Recording | StreamRecording, share: float, sign: int = 1) -> tuple[tuple[float, ...], ...]:
     """The products if each y[i] had white noise of `share` of its rms, or, with `sign` -1, without this noise."""
     mean_square = sign * (share * np.array(recording.guided_norms)) ** 2
     # Noise of y[i] enters the difference before step i and the difference after it, with opposite signs.
     noise = np.diag(mean_square[:-1] + mean_square[1:]) - np.diag(mean_square[1:-1], 1) - np.diag(mean_square[1:-1], -1)
-    products = recording.products + noise
+    before = np.array(recording.guided_products)
+    products = before + noise
     if sign < 0:  # a difference is at least as large as its smooth part, which the products of a longer lag show
-        np.fill_diagonal(products, np.maximum(np.diagonal(products), 1e-3 * np.diagonal(recording.products)))
+        np.fill_diagonal(products, np.maximum(np.diagonal(products), 1e-3 * np.diagonal(before)))
     return tuple(tuple(round_digits(value, 10) for value in row) for row in products)
 
 

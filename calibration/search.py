@@ -6,12 +6,13 @@ from functools import cache
 from typing import Literal
 
 import numpy as np
+from scipy.linalg import block_diag
 
-from galaxydit.calibration.recording import Array, Recording, as_differences, error_coefficients
+from galaxydit.calibration.recording import Array, Recording, StreamRecording, as_differences, error_coefficients
 from galaxydit.extrapolation import CORRECTED, missed
 from galaxydit.profiles.evidence import ErrorPropagation
 
-PLANNER_VERSION = 8
+PLANNER_VERSION = 9
 """Raise it when a change to recording, schedule error, search or the correction of full steps can change a result;
 older results are then void."""
 
@@ -38,16 +39,32 @@ class ScheduleError:
     The last term is the correction of the full step b: c is `extrapolation.missed` times `extrapolation.CORRECTED`, and
     0 for the last step and without `corrects`. Errors of an interval add as vectors, because its predictions
     extrapolate the same steps. Schedules compute the step `switch`: a second transformer cannot reuse the first's.
+
+    A model with several output streams, such as picture and sound, has a d for each, with the stream's own noise levels
+    and response. The mean square error is the mean over the streams, weighted by `shares`. These are equal by default:
+    the latent of each stream begins as noise of variance 1, and sound is heard however few values it has.
     """
 
-    def __init__(self, recordings: Sequence[Recording], corrects: bool = True) -> None:
+    def __init__(
+        self, recordings: Sequence[Recording], corrects: bool = True, shares: Sequence[float] | None = None
+    ) -> None:
         self.corrects = corrects
         self.sigmas = recordings[0].sigmas
-        self.scheduler_response = recordings[0].scheduler_response
         self.switch = recordings[0].switch
-        self.products = np.array([recording.guided_products for recording in recordings])
+        self.streams: list[Recording | StreamRecording] = [recordings[0], *recordings[0].further]
+        count = len(self.streams)
+        self.shares = np.full(count, 1 / count) if shares is None else np.array(shares) / np.sum(shares)
+        self.products = np.array([self._products_of(recording) for recording in recordings])
         self.mean_products = self.products.mean(axis=0)
         self.interval_error = cache(self._interval_error)
+
+    def _products_of(self, recording: Recording) -> Array:
+        """The products of all streams, `(streams * (steps - 1),) * 2`, 0 between two streams."""
+        of_streams = []
+        streams: list[Recording | StreamRecording] = [recording, *recording.further]
+        for share, stream in zip(self.shares, streams, strict=True):
+            of_streams.append(share * np.array(stream.guided_products))
+        return of_streams[0] if len(of_streams) == 1 else block_diag(*of_streams)
 
     def weighted(self, weights: Array) -> "ScheduleError":
         """The same with means over the recordings weighted by `weights`, `(recordings,)`."""
@@ -56,13 +73,19 @@ class ScheduleError:
         return other
 
     def _interval_error(self, older: int | None, newest: int, following: int, order: Order) -> Array:
-        """d(newest, following) as coefficients of the differences y_(i+1) - y_i, `(steps - 1,)`.
+        """d(newest, following) as coefficients of the differences y_(i+1) - y_i, `(streams * (steps - 1),)`.
 
         If `older` is None or a step of the other transformer, the prediction repeats `newest`.
         """
-        sigmas, response = self.sigmas, self.scheduler_response
         if older is None or (older < self.switch) != (newest < self.switch):
             older = None
+        return np.concatenate([self._error_of(stream, older, newest, following, order) for stream in self.streams])
+
+    def _error_of(
+        self, stream: Recording | StreamRecording, older: int | None, newest: int, following: int, order: Order
+    ) -> Array:
+        """d(newest, following) of one stream, `(steps - 1,)`."""
+        sigmas, response = stream.sigmas, stream.scheduler_response
         weights = {step: response[step] for step in range(newest + 1, following)}
         if self.corrects and weights and following < len(sigmas) - 1:
             share = CORRECTED[order if older is not None else 0]

@@ -28,6 +28,7 @@ from galaxydit.runtime.registration import HookSet, hook_of
 from galaxydit.runtime.session import DEFAULT_REPORTS, Session
 from galaxydit.runtime.source import Source
 from galaxydit.runtime.timing import edge_hooks
+from galaxydit.scheduler_arguments import check_outputs, check_schedulers
 
 
 @proposing
@@ -76,8 +77,10 @@ def accelerate(
         few_steps: generations of this many steps or fewer are computed in full, at least 0, and no others for the
             number of their steps.
         config: all settings, instead of the arguments from `speedup` to `few_steps`.
-        scheduler: for a bare transformer, the scheduler that drives it; without, see `apply_galaxydit`.
-        schedulers: further ones that drive the transformer, such as those of other pipelines that share it.
+        scheduler: for a bare transformer, the scheduler that drives it; without, see `apply_galaxydit`. A tuple has
+            one for each output, in their order, such as (video, audio).
+        schedulers: further ones that drive the transformer, such as those of other pipelines that share it; tuples as
+            for `scheduler`.
         keep_reports: how many reports `Acceleration.reports` keeps; None keeps all.
         on_report: called with the report of each generation when it ends, for example to log it. An error is warned of.
 
@@ -86,12 +89,7 @@ def accelerate(
     accelerated or cached already, and a profile that is damaged or another model's.
     """
     request = Request(speedup, policy, max_error, threshold, min_psnr, quality, profile, proxy, warmup, few_steps)
-    if not isinstance(schedulers, Sequence):
-        raise refusal("schedulers", schedulers, "a list of schedulers", "pass for example [other_pipe.scheduler]")
-    for name, given in (("scheduler", scheduler), *(("schedulers", one) for one in schedulers)):
-        is_scheduler = hasattr(given, "timesteps") or hasattr(given, "set_timesteps")
-        if (given is not None or name == "schedulers") and (isinstance(given, type) or not is_scheduler):
-            raise refusal(name, given, "an instance of a diffusers scheduler", "pass for example pipe.scheduler")
+    check_schedulers(scheduler, schedulers)
     if keep_reports is not None:
         keep_reports = check_count("keep_reports", keep_reports, minimum=1)
     if on_report is not None and not callable(on_report):
@@ -149,7 +147,11 @@ class Acceleration:
         for name, transformer in transformers.items():
             refuse_accelerated(name, transformer)
         self._pipe, self._transformers, self._observer, self._engine = pipe, transformers, observer, engine
-        self._source = Source(pipe, next(iter(transformers.values())), scheduler)
+        given = (*(() if scheduler is None else (scheduler,)), *schedulers)
+        for family in self._families.values():
+            check_outputs(given, family)
+        first = scheduler[0] if isinstance(scheduler, tuple) else scheduler
+        self._source = Source(pipe, next(iter(transformers.values())), first)
         self._session = Session(self._source, keep_reports, Listener(on_report))
         workable = self._workable(settings if isinstance(settings, Settings) else Settings(settings))
         self._attachments = Attachments(self._attachment(workable))
@@ -157,7 +159,6 @@ class Acceleration:
         self._hooks = HookSet()
         self._hooks.timesteps = getattr(self._source.scheduler, "timesteps", None)
         self._entered: list[None] = []  # an entry for each open `with` block, in any thread
-        given = (*(() if scheduler is None else (scheduler,)), *schedulers)
         self._watch = LoopWatch(pipe, given)
         try:
             for name, transformer in transformers.items():

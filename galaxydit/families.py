@@ -13,6 +13,17 @@ NO_GUIDANCE = "no guidance"
 
 
 @dataclass(frozen=True)
+class OutputStream:
+    """One output of a transformer: the argument that holds its latent, and the pipeline's scheduler that steps it.
+
+    Where the pipeline lacks that scheduler, a copy of `scheduler` that is made in the call steps the stream.
+    """
+
+    input: str = "hidden_states"
+    scheduler: str = "scheduler"
+
+
+@dataclass(frozen=True)
 class Family:
     """One kind of transformer: where the plugin attaches to it."""
 
@@ -27,6 +38,7 @@ class Family:
     plain_latent: bool = True  # `(batch, channels, frames, height, width)`, a linear mix of clean video and noise
     compares_latent: bool = True  # False if no value of the input may be one that `scheduler.step` returned
     moving: tuple[str, ...] = ()  # arguments that change from step to step, so that the user's changes are not seen
+    streams: tuple[OutputStream, ...] = (OutputStream(),)  # one for each output, in the order of the outputs
 
     def time_embedding_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any | None:
         """The time embedding, from the arguments of a call of the first block; None if the block takes none."""
@@ -48,6 +60,7 @@ _KANDINSKY_PARTS = {part: part for part in _PARTS}
 _TWO_STACKS = ("transformer_blocks", "single_transformer_blocks")
 _ALTERNATING = ("transformer_blocks", "temporal_transformer_blocks")
 _VISUAL = ("visual_transformer_blocks",)
+_PICTURE_AND_SOUND = (OutputStream(), OutputStream("audio_hidden_states", "audio_scheduler"))
 _chain = partial(Family, is_chain=True, parts=_PARTS)
 _with_wan_parts = partial(Family, stacks=("blocks",), parts=_WAN_PARTS)
 _like_wan = partial(_with_wan_parts, is_chain=True)
@@ -82,6 +95,7 @@ _ENTRIES = (
         *("LTX-2", "LTX2VideoTransformer3DModel", CONCATENATED),
         compares_latent=False,  # with a given image
         moving=("audio_hidden_states", "audio_timestep", "sigma", "audio_sigma"),
+        streams=_PICTURE_AND_SOUND,
         time_embedding=("temb", 4),
         parts=_PARTS,
     ),
@@ -92,6 +106,7 @@ _ENTRIES = (
     _without_plain_latent(
         *("Kandinsky 6", "Kandinsky6Transformer3DModel", SEPARATE, _VISUAL, False, None),
         moving=("audio_hidden_states",),
+        streams=_PICTURE_AND_SOUND,
     ),
     Family("EasyAnimate", "EasyAnimateTransformer3DModel", CONCATENATED),
     _chain("Allegro", "AllegroTransformer3DModel", CONCATENATED, plain_latent=False),
@@ -109,6 +124,7 @@ _ENTRIES = (
         *("MiniMax-H3", "MiniMaxH3Transformer3DModel", NO_GUIDANCE),
         compares_latent=False,  # its pipeline packs it into patches anew for each call
         moving=("audio_hidden_states", "timestep_indices"),
+        streams=_PICTURE_AND_SOUND,
         is_chain=True,
         time_embedding=("temb", 1),
     ),

@@ -17,7 +17,7 @@ from galaxydit.runtime.decision import Decider
 from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.outputs import build_output, tensors_of
-from galaxydit.runtime.reuse import StepReuse
+from galaxydit.runtime.reuse import StepReuse, has_weight
 from galaxydit.runtime.rows import join_rows, take_inputs
 from galaxydit.runtime.session import Session
 from galaxydit.runtime.stack import Stack
@@ -105,7 +105,7 @@ class Engine:
     @beside_the_model
     def _agree(self, work: Work) -> None:
         """Make the decision before the forward pass the same on all ranks that share the weights."""
-        corrects = work.is_stored and any(self.reuse.correction_weights(work))
+        corrects = work.is_stored and has_weight(self.reuse.correction_weights(work))
         is_decided = bool(work.decisions)
         computes, work.may_correct = agree_before(
             self.transformer, is_decided=is_decided, is_reused=work.is_reused, corrects=corrects
@@ -130,7 +130,7 @@ class Engine:
         work.blocks_run = self.stack.blocks + (work.blocks_run if work.first_output is None else 0)
         outputs = tensors_of(output)
         if outputs:
-            self._show(work, outputs[0])
+            self._show(work, outputs)
         corrected = self._finish(work, outputs, forward)
         return output if corrected is None else build_output(corrected, type(output))
 
@@ -140,16 +140,16 @@ class Engine:
         if not work.is_stored:
             return None
         weights = self._weights(work) if outputs and work.may_correct else []
-        corrected = self.reuse.correct(work, outputs, weights, forward) if any(weights) else None
+        corrected = self.reuse.correct(work, outputs, weights, forward) if has_weight(weights) else None
         if work.is_stored:
             self.reuse.store(work, outputs)
         return corrected
 
     @beside_the_model
-    def _weights(self, work: Work) -> list[float]:
+    def _weights(self, work: Work) -> list[tuple[float, ...]]:
         """The weights of corrections, if the latents since the last full step are those of this loop."""
         weights = self.reuse.correction_weights(work)
-        if not any(weights):
+        if not has_weight(weights):
             return []
         self.decider.check_latent(work)
         return self.reuse.correction_weights(work) if work.is_stored else []
@@ -172,8 +172,11 @@ class Engine:
         return build_output(tensors, self._output_kinds.get(wants_dict, usual))
 
     @beside_the_model
-    def _show(self, work: Work, output: Tensor) -> None:
-        self.observer.on_output(work.call, output)
+    def _show(self, work: Work, outputs: tuple[Tensor, ...]) -> None:
+        work.generation.loop.note_outputs(outputs)
+        self.observer.on_output(work.call, outputs[0])
+        for index, output in enumerate(outputs[1:], start=1):
+            self.observer.on_further_output(work.call, index, output)
 
     @beside_the_model
     def _record(self, work: Work) -> None:

@@ -2,7 +2,6 @@
 
 import threading
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from galaxydit.config import GalaxyDiTConfig
@@ -12,10 +11,10 @@ from galaxydit.runtime.call import Call, StepInfo
 from galaxydit.runtime.guidance import UNCONDITIONAL
 from galaxydit.runtime.history import History
 from galaxydit.runtime.loop import Loop
-from galaxydit.runtime.scheduler_response import scheduler_response
 from galaxydit.runtime.source import Differences
+from galaxydit.runtime.streams import clocks_of
 from galaxydit.runtime.window import Window
-from galaxydit.schedulers import Noise, noise_of, sigmas_of
+from galaxydit.schedulers import Noise, noise_of
 from galaxydit.stopwatch import DECODED, FIRST, LAST, Stopwatch
 
 
@@ -44,7 +43,7 @@ class Generation:
         first, step: the first step that runs, and the latest; `step` is -1 before the first.
         noise, reuses_clean: whether steps draw noise; whether clean predictions are reused where they may.
         cannot_reuse: why no step can be reused any more, or "".
-        sigmas: noise level of each step; None where unknown.
+        clocks: one for each output stream; a single one where all have equal noise levels.
         watch, metered: its clock; the stopwatch that reads the energy counter, its own or the caller's of the pipeline.
         text_seconds, bytes_held: text encoding before the first call; peak bytes kept between calls.
     """
@@ -69,7 +68,8 @@ class Generation:
         self.first, self.step, self.steps = info.step, -1, info.steps
         self.thread = threading.get_ident()
         self.scheduler = loop.scheduler
-        self.noise, self.sigmas = noise_of(loop.scheduler), sigmas_of(loop.scheduler, info.steps)
+        self.noise = noise_of(loop.scheduler)
+        self.clocks = clocks_of(loop.steppers or (loop.scheduler,), info.steps, info.step)
         self.reuses_clean = True
         self.cannot_reuse = ""
         self.finished = False
@@ -89,10 +89,10 @@ class Generation:
         """Order of predictions: 0 under drawn noise, where a slope would be the difference of two draws."""
         return 0 if self.noise is Noise.DRAWN else self.config.order
 
-    @cached_property
-    def response(self) -> tuple[float, ...] | None:
-        """`scheduler_response`, measured when it is first read; None without sigmas."""
-        return None if self.sigmas is None else scheduler_response(self.scheduler, self.sigmas, self.first)
+    @property
+    def sigmas(self) -> tuple[float, ...] | None:
+        """Noise level of each step, by the first stream's scheduler; None where unknown."""
+        return self.clocks[0].sigmas
 
     @property
     def is_under_way(self) -> bool:
@@ -146,6 +146,8 @@ class Generation:
     def begin_late(self, window: str, first: int) -> None:
         """The loop turned out to have begun later than its first call showed."""
         self.first = first
+        for clock in self.clocks:
+            clock.first = first
         for (_, name), history in self.histories.items():
             if name == window:
                 history.forget(self.steps)

@@ -101,6 +101,7 @@ class RootHook(PluginHook):
         context = self._context()
         try:
             loop = self.watch.find(context)
+            self.watch.pair(loop, self._family.streams)
             source = self.session.source
             placed = place(loop, self.component, self._transformer, self._family, source, context, inputs)
         except UndeclaredError as error:

@@ -1,7 +1,7 @@
 """One denoising loop: which step, which branch and which latent each call of it is, as schedulers and contexts tell."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from galaxydit.runtime.call import StepInfo
 from galaxydit.runtime.latents import HostCopy, LatentComparison
 from galaxydit.runtime.window import EARLY, Latent, Stream, Window, window_of
-from galaxydit.schedulers import asks_for_noise, counter_of, sigma_at
+from galaxydit.schedulers import asks_for_noise, counter_of, sigma_at, sigmas_in
 
 # Why a loop is undeclared, with what declares it.
 OTHER_THREAD = "another thread used its scheduler (give each thread a scheduler of its own)"
@@ -33,6 +33,15 @@ CALLED_TWICE = (
 OTHER_STEPS = "its schedulers are at different steps, as with frames at different noise levels"
 LAST_STEP = "its last step was taken before (call set_timesteps for the next loop)"
 NO_TENSOR = "its scheduler returned no tensor"
+UNPAIRED = (
+    "it is not told which scheduler steps which output of the transformer (pass scheduler=(video, audio) to "
+    "`accelerate`, or schedulers=[(video, audio)], in the order of the outputs)"
+)
+WRONG_PAIR = (
+    "a scheduler was given a prediction larger than the output that it is paired with (pass scheduler=(video, audio) "
+    "in the order of the transformer's outputs)"
+)
+OTHER_COUNTS = "the schedulers of its outputs have different numbers of steps"
 BETWEEN_STEPS = "another loop called the transformer between two steps of the pipeline, as in a callback"
 FAILED = "{what} raised an error"
 
@@ -54,6 +63,8 @@ class Loop:
         generation: what the plugin keeps of it; the session sets it at the first call.
         noted_timestep: the pipeline's own object when the latest step was told: another one in each step.
         outer_timestep: the same when the loop began in a callback of the pipeline's own loop.
+        steppers: the scheduler that steps each output of the transformer; empty before the first call.
+        output_sizes: number of values of each output of a full call, where several schedulers step them.
     """
 
     scheduler: Any | None
@@ -66,6 +77,8 @@ class Loop:
     noted_timestep: Any | None = None
     draws_noise: bool = False  # by the arguments of `step`
     outer_timestep: Any | None = None
+    steppers: tuple[Any, ...] = ()
+    output_sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         self.thread = threading.get_ident()
@@ -87,6 +100,35 @@ class Loop:
     def undeclare(self, reason: str) -> None:
         self.reason = self.reason or reason
 
+    def pair(self, named: Sequence[Any | None]) -> None:
+        """Find which scheduler steps each output after the first: the one of `named` if it has begun this loop, else
+        the only other one of the loop, such as a copy that the pipeline made in its call, else the loop's own."""
+        others = [stream.scheduler for stream in self.streams.values() if stream.scheduler is not self.scheduler]
+        steppers: list[Any] = [self.scheduler]
+        for scheduler in named:
+            if scheduler is not None and id(scheduler) in self.streams:
+                steppers.append(scheduler)
+            elif len(others) > 1 and not self._have_equal_levels(others):
+                self.undeclare(UNPAIRED)
+            else:
+                steppers.append(others[0] if others else self.scheduler)
+        if len({len(scheduler.timesteps) for scheduler in steppers}) > 1:
+            self.undeclare(OTHER_COUNTS)
+        self.steppers = tuple(steppers)
+
+    def _have_equal_levels(self, schedulers: Sequence[Any]) -> bool:
+        levels = sigmas_in(self.scheduler)
+        return all(sigmas_in(scheduler) == levels for scheduler in schedulers)
+
+    @property
+    def has_several_steppers(self) -> bool:
+        return any(scheduler is not self.scheduler for scheduler in self.steppers)
+
+    def note_outputs(self, outputs: Sequence[Tensor]) -> None:
+        """Note the sizes of a full call's outputs, with which pairs are checked."""
+        if self.has_several_steppers and not self.output_sizes:
+            self.output_sizes = tuple(output.numel() for output in outputs)
+
     # What schedulers tell
 
     def before_step(self, scheduler: Any, arguments: Mapping[str, Any]) -> None:
@@ -94,12 +136,22 @@ class Loop:
         self.draws_noise = self.draws_noise or asks_for_noise(arguments)
         if threading.get_ident() != self.thread:
             self.undeclare(OTHER_THREAD)
+        self._check_pair(scheduler, arguments.get("model_output"))
         stream = self.streams[id(scheduler)]
         stream.enter()
-        if isinstance(sample, Tensor) and stream.returned is not None:
+        if self.windows and all(window.is_comparable for window in self.windows.values()):
+            self.step_inputs.clear()  # the transformer's inputs tell as much
+        elif isinstance(sample, Tensor) and stream.returned is not None:
             comparison = self._step_comparisons.setdefault(id(scheduler), LatentComparison())
             counts = comparison.counts(stream.returned, sample, is_early=stream.steps < EARLY)
             self.step_inputs.append(HostCopy(counts))
+
+    def _check_pair(self, scheduler: Any, prediction: Any) -> None:
+        if not self.output_sizes or "" not in self.windows or not isinstance(prediction, Tensor):
+            return
+        for stepper, size in zip(self.steppers, self.output_sizes, strict=False):
+            if stepper is scheduler and prediction.numel() > size:
+                self.undeclare(WRONG_PAIR)
 
     def after_step(self, scheduler: Any, latent: Any) -> None:
         if not isinstance(latent, Tensor):
@@ -127,13 +179,15 @@ class Loop:
         component: str,
         context: CacheContext | None,
         timestep: Any,
-        latent: Tensor,
+        latents: Sequence[Tensor],
         conditions: Mapping[str, Any],
         guidance_scale: float,
         group: Any | None,
     ) -> tuple[Window, str, StepInfo, tuple[str, ...]]:
-        """The window, branch and step of a call, and the names of its conditions that changed. `group` is the process
-        group that shares the tokens. Raises UndeclaredError where nothing tells them."""
+        """The window, branch and step of a call, and the names of its conditions that changed. `latents` are the inputs
+        of the output streams, `group` is the process group that shares the tokens. Raises UndeclaredError where nothing
+        tells them."""
+        latent = latents[0]
         name = None if context is None else context.name
         window = self.windows.setdefault(window_of(name or ""), Window(window_of(name or "")))
         step, steps = self._step_of(window, context, timestep), self._steps(context)
@@ -147,7 +201,11 @@ class Loop:
             window.first = step
         window.size = latent.numel() // max(1, len(latent))
         differing = window.enter((component, branch), step, conditions, len(latent), guidance_scale)
-        window.compare(self.streams, latent, group)
+        if self.has_several_steppers and len(latents) == len(self.steppers):
+            stepped = [[self.streams[id(scheduler)]] for scheduler in self.steppers]
+        else:
+            latents, stepped = latents[:1], [[self.streams[key] for key in window.schedulers]]
+        window.compare(latents, stepped, group)
         return window, branch, StepInfo(step, steps, sigma_at(context, self.scheduler, step, timestep)), differing
 
     def _steps(self, context: CacheContext | None) -> int:
@@ -193,13 +251,15 @@ class Loop:
         """Whether an earlier call had another latent, and the relation of the latest call's; the host waits for it."""
         if not window.unread:
             return False, window.latent
-        *before, (compared, equal) = torch.stack([copy.tensor() for copy in window.unread]).tolist()
+        *before, latest = torch.stack([copy.tensor() for copy in window.unread]).tolist()
         window.unread.clear()
-        was_broken = any(earlier_equal < earlier for earlier, earlier_equal in before)
+        was_broken = any(counts[1] < counts[0] for counts in before)
+        compared, equal, *fewest = latest
+        window.is_comparable = min([compared, *fewest]) > 0
         if equal < compared:
             window.latent = Latent.BROKEN
         else:
-            window.latent = Latent.EXPECTED if compared else Latent.UNKNOWN
+            window.latent = Latent.EXPECTED if window.is_comparable else Latent.UNKNOWN
         return was_broken, window.latent
 
     def had_other_latents(self) -> bool:

@@ -2,11 +2,12 @@
 
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from diffusers.hooks.hooks import CacheContext
 
+from galaxydit.families import OutputStream
 from galaxydit.runtime.loop import BETWEEN_STEPS, FAILED, OTHER_THREAD, TWO_LOOPS, Loop, UndeclaredError
 from galaxydit.runtime.observed_scheduler import observe, schedulers_in, stop_observing
 
@@ -32,12 +33,13 @@ class LoopWatch:
     """Observes the schedulers of one acceleration, and keeps the loop of each thread.
 
     `pipe` may exchange its schedulers. `given` are schedulers that the user names, as of a bare transformer or of
-    another pipeline on the same transformer.
+    another pipeline on the same transformer; a tuple has one for each output of the transformer.
     """
 
     def __init__(self, pipe: Any, given: Iterable[Any] = ()) -> None:
         self._pipe = pipe
-        self._given = tuple(given)
+        self._groups = [one if isinstance(one, tuple) else (one,) for one in given]
+        self._given = tuple(scheduler for group in self._groups for scheduler in group)
         self._schedulers = schedulers_in(pipe, self._given)
         self._copies: weakref.WeakSet[Any] = weakref.WeakSet()
         named = (one for name, one in self._schedulers.items() if name.startswith("schedulers["))
@@ -172,6 +174,16 @@ class LoopWatch:
         elif loop.outer_timestep is None and loop.noted_timestep is not None and loop.noted_timestep is now:
             loop.undeclare(BETWEEN_STEPS)
         return loop
+
+    def pair(self, loop: Loop, outputs: Sequence[OutputStream]) -> None:
+        """Tell a loop, before its first call, which scheduler steps each output of the transformer."""
+        if len(outputs) == 1 or loop.steppers or loop.scheduler is None:
+            return
+        named = [self._schedulers.get(output.scheduler) for output in outputs]
+        for group in self._groups:
+            if len(group) > 1 and group[0] is loop.scheduler:
+                named = list(group)
+        loop.pair(named[1:])
 
     def _told_by(self, context: CacheContext | None) -> Loop:
         """Without a scheduler, contexts tell the steps: a lower one begins a loop."""

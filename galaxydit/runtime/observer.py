@@ -32,5 +32,8 @@ class Observer:
     def on_output(self, call: Call, output: Tensor) -> None:
         """Receive the first tensor of a computed call's output, before the plugin corrects it."""
 
+    def on_further_output(self, call: Call, index: int, output: Tensor) -> None:
+        """Receive a further tensor of the output, such as the prediction of the sound, which has index 1."""
+
     def on_end(self) -> None:
         """Called for each transformer after a generation that raised no error."""

@@ -32,12 +32,14 @@ def place(
     latent = inputs.get("hidden_states")
     if not isinstance(latent, Tensor):
         raise UndeclaredError("the transformer was called without hidden_states, so it is computed in full")
+    inputs_of_streams = [inputs.get(stream.input) for stream in family.streams]
+    latents = [tensor for tensor in inputs_of_streams if isinstance(tensor, Tensor)]
     moving = {*ALWAYS_MOVING, *family.moving}
     conditions = {name: value for name, value in inputs.items() if name not in moving}
     conditions["adapters"] = (hash(adapter_states(transformer)), adapter_sizes(transformer))
     guidance_scale, group = guidance_of(source.pipe, component), token_group(transformer)
     window, branch, info, changed = loop.call(
-        component, context, inputs.get("timestep"), latent, conditions, guidance_scale, group
+        component, context, inputs.get("timestep"), latents, conditions, guidance_scale, group
     )
     if records_gradients(transformer, inputs):
         raise UndeclaredError(

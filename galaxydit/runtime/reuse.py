@@ -2,23 +2,22 @@
 Several output tensors are packed: flattened and joined to one tensor.
 """
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from galaxydit.config import GalaxyDiTConfig
-from galaxydit.context_parallel import sum_over, token_group
+from galaxydit.context_parallel import token_group
 from galaxydit.extrapolation import CachedStep, Reuse, correction, missed, predict
 from galaxydit.proxies import relative_l2
 from galaxydit.runtime.clean import from_clean, to_clean
 from galaxydit.runtime.generation import Generation
-from galaxydit.runtime.history import History
-from galaxydit.runtime.latents import HostCopy
 from galaxydit.runtime.outputs import pack, tensors_of, unpack
 from galaxydit.runtime.rows import join_samples
+from galaxydit.runtime.slope_guard import GIVEN_UP, SlopeGuard
+from galaxydit.runtime.streams import WHOLE, Clock, Part, join, parts_of
 from galaxydit.runtime.work import Work
 from galaxydit.schedulers import Noise
 from galaxydit.torch_compile import around_the_model, beside_the_model
@@ -26,14 +25,11 @@ from galaxydit.torch_compile import around_the_model, beside_the_model
 Warn = Callable[[str, Generation], None]
 """Warn of a text, and note it in the report of a generation."""
 
-# The slope has failed where order 1 errs so many times as much as order 0 (root mean square); it is not followed after
-# this number of failures among this number of last full steps.
-WORSE, FAILURES, AMONG = 3.0, 3, 8
-SAMPLED = 2**16  # values of a cached tensor
-GIVEN_UP = (
-    f"predictions of order 1 erred more than {WORSE:g} times as much as those of order 0 at {FAILURES} of "
-    f"{AMONG} full steps, so reused steps repeat the last full step until it does so less often"
+SHARED_RESIDUAL = (
+    "picture and sound have noise levels of their own, and the residual of the blocks holds both, so reused steps "
+    'repeat it instead of following its slope; reuse="output" predicts each by its own noise levels'
 )
+UNPAIRED = "the transformer returned another number of outputs than its family has streams, so it is computed in full"
 
 
 class StepReuse:
@@ -50,6 +46,7 @@ class StepReuse:
         self._is_own = isinstance(config.reuse, Reuse)
         self.own = config.reuse if isinstance(config.reuse, Reuse) else Reuse()
         self.runs_forward = config.predicts == "residual"
+        self.guard = SlopeGuard(transformer, config)
 
     # Reused steps
 
@@ -59,11 +56,28 @@ class StepReuse:
         return join_samples([self._predict(work, video) for video in work.videos])
 
     def _predict(self, work: Work, video: int) -> Tensor:
-        history, config = work.history.steps[work.call.branch, video], self._config
+        history = work.history.steps[work.call.branch, video]
         if self._is_own:
             return self.own.predict(work.call, history)
-        order = work.generation.order if self.follows_slope(work, video) else 0
-        return predict(history, work.call.info.sigma, order, config.slope, config.largest_ahead)
+        return join([self._predict_part(work, video, part) for part in self._parts(work)])
+
+    def _predict_part(self, work: Work, video: int, part: Part) -> Tensor:
+        config = self._config
+        history = part.history(work.history.steps[work.call.branch, video])
+        order = self._order(work, video, part)
+        return predict(history, part.sigma(work.call.info), order, config.slope, config.largest_ahead)
+
+    def _order(self, work: Work, video: int, part: Part) -> int:
+        if self.runs_forward and len(work.generation.clocks) > 1:
+            self._warn(SHARED_RESIDUAL, work.generation)
+            return 0
+        return work.generation.order if self.follows_slope(work, video, part.stream) else 0
+
+    def _parts(self, work: Work) -> tuple[Part, ...]:
+        """The parts of what is stored: each output stream, or the residual as a whole."""
+        if self.runs_forward:
+            return WHOLE
+        return parts_of(work.generation.clocks, work.history.shapes.get(work.call.branch, ()))
 
     @beside_the_model
     def outputs(self, work: Work) -> tuple[Tensor, ...]:
@@ -73,48 +87,13 @@ class StepReuse:
             return (from_clean(predicted, work.call.latent, work.mix),)
         return unpack(predicted, work.history.shapes.get(work.call.branch, ()))
 
-    # The slope's guard
-
     @beside_the_model
-    def follows_slope(self, work: Work, video: int) -> bool:
-        """Whether predictions follow the slope: it failed at less than `FAILURES` of the last `AMONG` full steps of
-        each branch in the scope. The host waits for the errors of the newest full step only where they decide.
-        """
-        newest = work.history.steps[work.call.branch, video][-1].step
-        for until in (0, newest, work.call.info.step):
-            self._judge_slopes(work.history, until)
-            if self._most_failures(work, video) < FAILURES:
-                return True
+    def follows_slope(self, work: Work, video: int, stream: int = 0) -> bool:
+        """Whether predictions of a stream follow the slope (`SlopeGuard`)."""
+        if self.guard.allows(work, video, stream):
+            return True
         self._warn(GIVEN_UP, work.generation)
         return False
-
-    @staticmethod
-    def _most_failures(work: Work, video: int) -> int:
-        """Number of failures in one branch of the scope, the largest, if all full steps that are not judged failed."""
-        failed = work.history.slope_failures
-        unread = [key for step, key, _ in work.history.slope_errors if step < work.call.info.step]
-        most = 0
-        for key in {*failed, *unread}:
-            if (work.is_joint or key[0] == work.call.branch) and key[1] == video:
-                most = max(most, sum(failed.get(key, ())) + unread.count(key))
-        return most
-
-    @staticmethod
-    def _judge_slopes(history: History, until: int) -> None:
-        """Read the errors of the full steps before the step `until`."""
-        due = [one for one in history.slope_errors if one[0] < until]
-        history.slope_errors = history.slope_errors[len(due) :]
-        read = torch.stack([errors.tensor() for *_, errors in due]).tolist() if due else []
-        for (_, key, _), (sloped, repeated) in zip(due, read, strict=True):
-            failed = sloped > WORSE**2 * repeated
-            history.slope_failures[key] = (*history.slope_failures.get(key, ()), failed)[-AMONG:]
-
-    def _slope_errors(self, work: Work, past: tuple[CachedStep, ...], rows: Tensor) -> Tensor:
-        """Squared errors of predictions of `rows` of order 1 and 0, summed over sampled values, `(2,)`."""
-        sampled, config = tuple(step._replace(tensor=_sampled(step.tensor)) for step in past), self._config
-        sigma = work.call.info.sigma
-        predicted = [predict(sampled, sigma, order, config.slope, config.largest_ahead) for order in (1, 0)]
-        return (torch.stack(predicted) - _sampled(rows)).square().sum(1)
 
     # Full steps
 
@@ -125,6 +104,10 @@ class StepReuse:
             self._warn("the transformer returned more than tensors, so it is computed in full", work.generation)
             return
         if self._config.history_length == 0:
+            return
+        if len(work.generation.clocks) > 1 and len(outputs) not in (1, len(work.generation.clocks)):
+            work.generation.cannot_reuse = UNPAIRED
+            self._warn(UNPAIRED, work.generation)
             return
         if work.mix is not None:
             clean = to_clean(outputs[0], work.call.latent, work.mix) if len(outputs) == 1 else None
@@ -155,28 +138,33 @@ class StepReuse:
         history.was_guided = call.is_guided
 
     def _keep_video(self, work: Work, video: int, rows: Tensor) -> None:
-        call, history, group = work.call, work.history, token_group(self._transformer)
+        call, history = work.call, work.history
         key = (call.branch, video)
         past = history.steps.get(key, ())
         if past and past[-1].tensor.shape != rows.shape:
             past = ()
         if self._config.policy.learns_errors and past:
-            history.errors[key] = relative_l2(rows, self._predict(work, video), group)
+            history.errors[key] = self._error(work, rows, self._predict(work, video))
         if not self._is_own and work.generation.order == 1 and len(past) > 1:
-            errors = sum_over(group, self._slope_errors(work, past, rows))
-            history.slope_errors.append((call.info.step, key, HostCopy(errors)))
+            self.guard.measure(work, past, rows, video, self._parts(work))
         measured, side = self.own.measure(call, rows, past), self.own.side(call)
         step = CachedStep(call.info.step, call.info.sigma, rows, side, measured)
         history.steps[key] = (*past, step)[-self._config.history_length :]
         history.missed.pop(key, None)
 
+    def _error(self, work: Work, rows: Tensor, predicted: Tensor) -> Tensor:
+        """The relative error of a prediction: that of the stream with the largest one."""
+        group = token_group(self._transformer)
+        errors = [relative_l2(part.of(rows), part.of(predicted), group) for part in self._parts(work)]
+        return errors[0] if len(errors) == 1 else torch.stack(errors).amax(dim=0)
+
     # Corrections
 
     @beside_the_model
-    def correction_weights(self, work: Work) -> list[float]:
-        """For each video, the accumulated error of the steps reused since its last full step / the error of reuse at
-        this step, without the configured share; 0 without such steps. Empty if nothing may be corrected, and at the
-        last step, because no later step would remove the noise of a correction."""
+    def correction_weights(self, work: Work) -> list[tuple[float, ...]]:
+        """For each video, by stream: the accumulated error of the steps reused since its last full step / the error of
+        reuse at this step, without the configured share; 0 without such steps. Empty if nothing may be corrected, and
+        at the last step, because no later step would remove the noise of a correction."""
         call, history, generation = work.call, work.history, work.generation
         if not self._config.correction or call.info.is_last:
             return []
@@ -192,8 +180,7 @@ class StepReuse:
         weights = []
         for key, steps in zip(keys, reused, strict=True):
             newest = history.steps[key][-1].step if steps else 0
-            weight = missed(generation.sigmas, generation.response, newest, call.info.step, steps) if steps else 0.0
-            weights.append(weight)
+            weights.append(tuple(_missed(clock, newest, call.info.step, steps) for clock in generation.clocks))
         return weights
 
     @staticmethod
@@ -213,7 +200,7 @@ class StepReuse:
 
     @around_the_model
     def correct(
-        self, work: Work, outputs: tuple[Tensor, ...], weights: list[float], forward: Callable[[], Any]
+        self, work: Work, outputs: tuple[Tensor, ...], weights: list[tuple[float, ...]], forward: Callable[[], Any]
     ) -> tuple[Tensor, ...]:
         """A full step's outputs plus their correction, in the same shapes."""
         if not self.runs_forward:
@@ -227,25 +214,40 @@ class StepReuse:
 
     @beside_the_model
     def _corrected(
-        self, work: Work, outputs: tuple[Tensor, ...], reused: tuple[Tensor, ...], weights: list[float]
+        self, work: Work, outputs: tuple[Tensor, ...], reused: tuple[Tensor, ...], weights: list[tuple[float, ...]]
     ) -> tuple[Tensor, ...]:
         count, computed, predicted = len(work.videos), pack(outputs), pack(reused)
+        shapes = tuple(output.shape for output in outputs)
+        parts = parts_of(work.generation.clocks, shapes)
         videos = []
-        for place, weight in enumerate(weights):
-            rows = computed[place::count]
-            if weight:
-                video, config = work.videos[place], self._config
-                known = len(work.history.steps[work.call.branch, video])
-                order = min(config.order, known - 1 if self.follows_slope(work, video) else 0)
-                added = correction(rows, predicted[place::count], weight, order, config.correction_share)
-                rows = added.add_(rows)
+        for place, weights_of_parts in enumerate(weights):
+            rows, rows_predicted = computed[place::count], predicted[place::count]
+            if any(weights_of_parts):
+                corrected = []
+                for part, weight in zip(parts, weights_of_parts, strict=False):
+                    corrected.append(self._correct_part(work, place, part, weight, rows, rows_predicted))
+                rows = join(corrected)
             videos.append(rows)
-        return unpack(join_samples(videos), tuple(output.shape for output in outputs))
+        return unpack(join_samples(videos), shapes)
+
+    def _correct_part(
+        self, work: Work, place: int, part: Part, weight: float, rows: Tensor, predicted: Tensor
+    ) -> Tensor:
+        computed = part.of(rows)
+        if not weight:
+            return computed
+        video = work.videos[place]
+        known = len(work.history.steps[work.call.branch, video])
+        order = min(self._order(work, video, part), known - 1)
+        added = correction(computed, part.of(predicted), weight, order, self._config.correction_share)
+        return added.add_(computed)
 
 
-def _sampled(tensor: Tensor) -> Tensor:
-    """At most `SAMPLED` values, flat, in float32; the stride is coprime to the last axis to sample all columns."""
-    stride = -(-tensor.numel() // SAMPLED)
-    while math.gcd(stride, tensor.shape[-1]) > 1:
-        stride += 1
-    return tensor.detach().flatten()[::stride].float()
+def has_weight(weights: Sequence[Sequence[float]]) -> bool:
+    """Whether anything is corrected."""
+    return any(any(weights_of_parts) for weights_of_parts in weights)
+
+
+def _missed(clock: Clock, newest: int, step: int, reused: Sequence[int]) -> float:
+    """`extrapolation.missed` of one stream; 0 without reused steps."""
+    return missed(clock.sigmas, clock.response, newest, step, reused) if reused else 0.0

@@ -1,7 +1,7 @@
 """The calls of one latent of a denoising loop, or of one window or tile of it, and the latents it is stepped to."""
 
 from collections import deque
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -85,10 +85,11 @@ class Window:
         conditions, rows: of the latest call of each branch.
         guidance_scale, steady_since: 1 where not said; first of the last steps with equal branches and scale.
         resized: number of calls with another batch size than the branch's last.
-        unread: comparisons of latents that nobody has read.
+        unread: comparisons of latents that nobody has read: how many values were compared, how many are equal, and for
+            several inputs, how many were compared of the one with the fewest.
         size: of the latest input, values of one row.
         compared: the input that was compared in this step; branches mostly get one tensor.
-        latent: by the latest comparison that was read.
+        latent: by the latest comparison that was read; it had values to compare if `is_comparable`.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Window:
     unread: list[HostCopy] = field(default_factory=list)
     size: int = 0
     latent: Latent = Latent.EXPECTED
+    is_comparable: bool = False
     compared: KnownValue | None = None
 
     @property
@@ -184,16 +186,25 @@ class Window:
                 del self.conditions[called]
                 self.rows.pop(called, None)
 
-    def compare(self, streams: Mapping[int, Stream], given: Tensor, group: Any | None) -> None:
-        """Compare an input with the latents that its schedulers returned; the host does not wait."""
-        stepped = [streams[key] for key in self.schedulers if streams[key].returned is not None]
-        if not stepped or (self.compared is not None and self.compared.is_same_object(given)):
+    def compare(self, latents: Sequence[Tensor], stepped: Sequence[Sequence[Stream]], group: Any | None) -> None:
+        """Compare inputs with the latents that the streams of each returned; the host does not wait."""
+        if self.compared is not None and self.compared.is_same_object(latents[0]):
             return
-        self.compared = KnownValue(given)
         counts = []
-        for stream in stepped:
-            comparison = self.comparisons.setdefault(id(stream.scheduler), LatentComparison())
-            assert stream.returned is not None
-            counts.append(comparison.counts(stream.returned, given, is_early=self.is_early))
-        together = counts[0] if len(counts) == 1 else torch.stack(counts).sum(0)
+        for latent, streams in zip(latents, stepped, strict=True):
+            of_input = [self._counts(stream, latent) for stream in streams if stream.returned is not None]
+            if of_input:
+                counts.append(of_input[0] if len(of_input) == 1 else torch.stack(of_input).sum(0))
+        if len(counts) < len(latents):
+            return
+        self.compared = KnownValue(latents[0])
+        together = counts[0]
+        if len(counts) > 1:
+            of_inputs = torch.stack(counts)
+            together = torch.cat((of_inputs.sum(0), of_inputs[:, 0].amin(0, keepdim=True)))
         self.unread.append(HostCopy(sum_over(group, together)))
+
+    def _counts(self, stream: Stream, latent: Tensor) -> Tensor:
+        comparison = self.comparisons.setdefault(id(stream.scheduler), LatentComparison())
+        assert stream.returned is not None
+        return comparison.counts(stream.returned, latent, is_early=self.is_early)

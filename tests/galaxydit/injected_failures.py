@@ -45,7 +45,7 @@ class WrongSigmas:
     def _decide_before(self, call: Call, window: Window, generation: Generation) -> Work:
         drawn = np.random.default_rng(self.seed).uniform(size=call.info.steps)
         levels = tuple(float(level) for level in np.sort(drawn)[::-1])
-        generation.sigmas = levels
+        generation.clocks[0].sigmas = levels
         call = replace(call, info=replace(call.info, sigma=levels[call.info.step]))
         work: Work = super()._decide_before(call, window, generation)  # type: ignore[misc]
         return work

@@ -21,7 +21,7 @@ from torch.distributed.fsdp import fully_shard
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig, Online, Threshold
 from galaxydit.context_parallel import sum_over, token_group
-from galaxydit.runtime import reuse
+from galaxydit.runtime import slope_guard
 
 RANKS = 2
 OFTEN = GalaxyDiTConfig(Threshold(0.5), max_consecutive=2)
@@ -56,12 +56,12 @@ def denoise(
     errors: list[float] = []
 
     def summed(group: Any, sums: Tensor) -> Tensor:
-        sloped, repeated = sum_over(group, sums).tolist()
+        sloped, repeated = sum_over(group, sums)[0].tolist()
         errors.append(sloped / repeated)
         return sums
 
     accelerated = galaxydit.accelerate(transformer, **settings)
-    with patch.object(reuse, "sum_over", summed), accelerated as acceleration, torch.no_grad():
+    with patch.object(slope_guard, "sum_over", summed), accelerated as acceleration, torch.no_grad():
         attach()
         for timestep in scheduler.timesteps:
             words = [transformer(latents, timestep.expand(len(latents)), text, return_dict=False)[0] for text in texts]

@@ -32,7 +32,7 @@ class Coinciding:
 
     def _decide_before(self, call: Call, window: Window, generation: Generation) -> Work:
         levels = tuple(1 - (step - step % 2 * 0.99) / (STEPS + 1) for step in range(STEPS))
-        generation.sigmas = levels
+        generation.clocks[0].sigmas = levels
         call = replace(call, info=replace(call.info, sigma=levels[call.info.step]))
         work: Work = super()._decide_before(call, window, generation)  # type: ignore[misc]
         return work
@@ -116,9 +116,9 @@ def test_each_sample_of_a_batch_gives_up_its_own_slope(
     judged: dict[int, bool] = {}
     original = StepReuse.follows_slope
 
-    def failing(self: StepReuse, work: Work, sample: int) -> bool:
-        work.history.slope_failures[work.call.branch, 1] = (True,) * 8
-        judged[sample] = original(self, work, sample)
+    def failing(self: StepReuse, work: Work, sample: int, stream: int) -> bool:
+        work.history.slope_failures[work.call.branch, 1, 0] = (True,) * 8
+        judged[sample] = original(self, work, sample, stream)
         return judged[sample]
 
     monkeypatch.setattr(StepReuse, "follows_slope", failing)

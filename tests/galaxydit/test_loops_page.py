@@ -13,6 +13,8 @@ import pytest
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler
 from torch import Tensor
+from two_streams import FAMILY, TwoStreams
+from two_streams import latents as noise
 
 import galaxydit
 from galaxydit import schedulers
@@ -26,6 +28,7 @@ FRACTIONS = {
     "A pipeline": [0.5],
     "A transformer with a scheduler": [0.5],
     "Two schedulers on one transformer": [0.5, 0.5],
+    "Picture and sound with a scheduler each": [0.5],
     "Windows or tiles": [0.5],
     "A loop without a scheduler": [0.7, 0.5],  # the first one is given up after ten of 20 steps
 }
@@ -52,7 +55,9 @@ class Parts(SimpleNamespace):
 
 
 @pytest.fixture
-def parts(tiny_wan: Any) -> Parts:
+def parts(tiny_wan: Any, monkeypatch: pytest.MonkeyPatch) -> Parts:
+    monkeypatch.setitem(FAMILIES, FAMILY.class_name, FAMILY)
+
     class Pipe(type(tiny_wan.pipe)):  # type: ignore[misc]
         """The tiny pipeline, called with a prompt."""
 
@@ -70,11 +75,15 @@ def parts(tiny_wan: Any) -> Parts:
         latents=torch.randn(1, 16, 4, 4, 4, generator=generator),
         text=text,
         empty_text=0 * text,
+        two_streams=TwoStreams(),
+        sound_scheduler=FlowMatchEulerDiscreteScheduler(shift=2.0),
     )
 
 
 def run_example(heading: str, parts: Parts) -> dict[str, Any]:
     names = vars(parts) | {"galaxydit": galaxydit, "torch": torch}
+    if "two_streams" in EXAMPLES[heading]:
+        names["latents"], names["sound"] = noise()
     exec(EXAMPLES[heading], names)
     return names
 
@@ -268,6 +277,8 @@ TOLD = set(re.findall(r"^\| `([^`]*)` \|", PAGE.split("## What a warning means")
 
 def test_every_warning_of_the_table_is_tested() -> None:
     elsewhere = {"between two steps of the pipeline", "the latent of a step does not continue"}
+    elsewhere |= {"it is not told which scheduler steps which output", "larger than the output that it is paired with"}
+    elsewhere.add("different numbers of steps")
     assert {text for text, *_ in MISTAKES} | elsewhere == TOLD
 
 

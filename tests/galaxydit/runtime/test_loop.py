@@ -84,7 +84,7 @@ class Calls:
         context = None if name is None else CacheContext(name, **told)
         loop = self.watch.find(context)
         given = drawn() if latent is None else latent
-        window, branch, info, changed = loop.call(component, context, timestep, given, {"text": text}, 1.0, None)
+        window, branch, info, changed = loop.call(component, context, timestep, [given], {"text": text}, 1.0, None)
         return Placed(loop, window, branch, info.step, changed)
 
     def refuse(self, match: str, name: str | None = None, latent: Tensor | None = None, **told: Any) -> None:
