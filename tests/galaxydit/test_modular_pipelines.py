@@ -1,8 +1,10 @@
 """Modular pipelines, whose guiders ask for one prediction or several in a step."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from diffusers import (
@@ -32,6 +34,7 @@ from torch import Tensor
 
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig, GalaxyDiTError
+from tests.galaxydit.stream_errors import measure
 
 MINIMAX = {"num_attention_heads": 2, "attention_head_dim": 16, "hidden_size": 24, "num_layers": 4, "ffn_dim": 32}
 MINIMAX |= {"num_refiner_layers": 1, "in_channels": 24, "audio_in_channels": 32, "text_dim": 16, "freq_dim": 8}
@@ -109,7 +112,7 @@ def test_every_step_of_a_modular_pipeline_is_computed_or_reused_as_decided(name:
     assert torch.equal(run(), plain)
 
 
-def minimax_h3(names: tuple[str, ...]) -> tuple[Any, Callable[[], Tensor]]:
+def minimax_h3(names: tuple[str, ...], steps: int = 13, seed: int = 0) -> tuple[Any, Callable[[], Tensor]]:
     """The denoising with an image as a reference, which runs `transformer_ref`."""
     blocks = {"setup": References(), "denoise": MiniMaxH3AutoDenoiseStep()}
     pipe = SequentialPipelineBlocks.from_blocks_dict(blocks).init_pipeline()
@@ -127,9 +130,9 @@ def minimax_h3(names: tuple[str, ...]) -> tuple[Any, Callable[[], Tensor]]:
         "height": 64,
         "width": 64,
         "num_frames": 124,
-        "num_inference_steps": 13,
+        "num_inference_steps": steps,
     }
-    return pipe, lambda: pipe(**arguments, generator=torch.Generator().manual_seed(0)).values["latents"]
+    return pipe, lambda: pipe(**arguments, generator=torch.Generator().manual_seed(seed)).values["latents"]
 
 
 class References(ModularPipelineBlocks):
@@ -152,6 +155,22 @@ def test_a_transformer_under_another_name_is_accelerated(names: tuple[str, ...])
     assert {call.transformer for call in report.calls} == {"transformer_ref"}
     assert report.reused_steps == len(REUSED)
     assert torch.equal(run(), plain)
+
+
+def test_the_sound_of_minimax_h3_is_predicted_by_its_own_noise_levels() -> None:
+    engine, outside = measure(seeds=1, speedup=2.0).T
+    assert len(engine) > 20
+    np.testing.assert_array_equal(engine, outside)
+
+
+def test_a_residual_of_picture_and_sound_is_repeated_with_a_note() -> None:
+    pipe, run = minimax_h3(("transformer_ref",))
+    with (
+        galaxydit.accelerate(pipe, config=replace(OFTEN, reuse="residual")) as acceleration,
+        pytest.warns(galaxydit.FullComputeWarning, match="noise levels of their own"),
+    ):
+        run()
+    assert acceleration.report.reused_steps > 0
 
 
 def test_a_modular_pipeline_without_its_models_names_the_cure() -> None:
