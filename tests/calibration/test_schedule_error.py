@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.search import ScheduleError
+from galaxydit.calibration.recording import Recording, StreamRecording
+from galaxydit.calibration.search import ScheduleError, best_schedules
 from galaxydit.extrapolation import DAMPING, CachedStep, correction, missed, predict
 from galaxydit.profiles.evidence import ErrorPropagation
 
@@ -98,3 +98,29 @@ def test_the_sensitivity_at_the_start_of_an_interval_scales_its_error(recording:
     model, full = ScheduleError([recording]), [step for step in range(20) if step != 10]
     tripled = model.final_error(full, ErrorPropagation((0.5,), (3.0,)))
     assert tripled == pytest.approx(9 * model.final_error(full, NEUTRAL))
+
+
+def test_the_error_of_two_streams_is_the_mean_of_both_with_the_noise_levels_of_each(recording_of: Callable) -> None:
+    picture, sound = recording_of(1, {}, 20), recording_of(2, {}, 20)
+    levels = tuple(level**2 for level in sound.sigmas)
+    response = tuple(0.5 * value for value in sound.scheduler_response)
+    sound = replace(sound, sigmas=levels, scheduler_response=response)
+    further = StreamRecording(sound.sigmas, sound.scheduler_response, sound.guided_norms, sound.guided_products)
+    both, full = replace(picture, further=(further,)), [*range(8), 11, 12, 15, 16, 17, 18, 19]
+    alone = [ScheduleError([one]).final_error(full, NEUTRAL, coherence=0.0) for one in (picture, sound)]
+    assert ScheduleError([both]).final_error(full, NEUTRAL, coherence=0.0) == pytest.approx(sum(alone) / 2)
+    weighted = ScheduleError([both], shares=(3.0, 1.0)).final_error(full, NEUTRAL, coherence=0.0)
+    assert weighted == pytest.approx(0.75 * alone[0] + 0.25 * alone[1])
+
+
+def test_the_planner_computes_the_steps_in_which_the_sound_changes(recording_of: Callable) -> None:
+    """A sound that changes in its last steps alone moves the full steps there."""
+    picture = recording_of(1, {}, 20)
+    late = np.diag([1e-6] * 12 + [10.0] * 7)
+    products = tuple(tuple(row) for row in late.tolist())
+    further = StreamRecording(picture.sigmas, picture.scheduler_response, picture.guided_norms, products)
+    alone, both = (
+        best_schedules(ScheduleError([one]), 10, NEUTRAL, warmup=2)[10]
+        for one in (picture, replace(picture, further=(further,)))
+    )
+    assert sum(step >= 12 for step in both) > sum(step >= 12 for step in alone)
