@@ -60,7 +60,7 @@ class GenerationObserver(Observer):
         """Keep the distances of a proxy's tensor, of the conditional branch, to that of the step before."""
         self._enter(call)
         if (current := self._branches_of(call, tensor).get(CONDITIONAL)) is not None:
-            if name in self._previous:
+            if name in self._previous and self._previous[name].shape == current.shape:
                 for proxy in self._offered:  # one tensor serves all distances
                     if proxy.tensor_name == name:
                         self._scalars[-1][proxy.name] = distance_of(proxy, current, self._previous[name]).max()

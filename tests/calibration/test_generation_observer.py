@@ -9,11 +9,12 @@ from diffusers import WanImageToVideoPipeline, WanPipeline, WanTransformer3DMode
 from PIL import Image
 
 import galaxydit
-from galaxydit.calibration.generation_observer import record_sample
+from galaxydit.calibration.generation_observer import observed, record_sample
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.proxies import PROXIES
+from tests.galaxydit.test_modular_pipelines import minimax_h3
 
 PROMPT = "a red ball moves left over a plain background"
 
@@ -67,3 +68,15 @@ def test_image_to_video_is_recorded_from_a_prompt_that_names_its_image(
     assert recording.latent_shape[0] == 36
     assert generation.latents.shape[1] == 16
     assert all(len(row) == 11 for row in recording.guided_products)
+
+
+def test_the_sound_is_recorded_with_the_noise_levels_of_its_own_scheduler() -> None:
+    pipe, run = minimax_h3(("transformer_ref",))
+    with observed(pipe) as observer:
+        run()
+    recording = observer.recording("a", 0)
+    (sound,) = recording.further
+    assert sound.sigmas == pytest.approx(pipe.audio_scheduler.sigmas[: recording.steps].tolist(), rel=1e-5)
+    assert sound.sigmas != recording.sigmas
+    assert sum(sound.scheduler_response) == pytest.approx(sum(recording.scheduler_response), rel=1e-3)
+    assert len(sound.guided_norms) == len(sound.guided_products) + 1 == recording.steps
