@@ -16,7 +16,7 @@ from rich.console import Console
 from galaxydit.calibration.budget import Budget
 from galaxydit.calibration.calibration import KIND, calibrate
 from galaxydit.calibration.profile_file import keep, stored, worth
-from galaxydit.errors import ProfileWarning, proposing
+from galaxydit.errors import ProfileWarning, check_path, proposing
 from galaxydit.foreign_text import printable
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import LiveProgress, hash_of, move_aside, open_own
@@ -94,7 +94,7 @@ def learn(
 def _folder(named: Path | str | None) -> Path:
     """The folder of learned profiles. Raises OSError if the user has no home folder."""
     try:
-        return user_data_path("galaxydit") / "profiles" if named is None else Path(named).expanduser()
+        return user_data_path("galaxydit") / "profiles" if named is None else check_path("folder", named).expanduser()
     except RuntimeError as error:
         raise OSError(f"this user has no home folder: {error}") from error
 

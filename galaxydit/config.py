@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from galaxydit.errors import check_choice, check_count, check_number, plain_fields, refusal
+from galaxydit.errors import check_choice, check_count, check_number, plain_fields, proposing_fields, refusal
 from galaxydit.extrapolation import DAMPING, LARGEST_AHEAD, Reuse
 from galaxydit.policies.general_schedule import GeneralSchedule
 from galaxydit.policies.policy import FEW_STEPS, GENERAL_FEW_STEPS, Limits, Policy
@@ -10,6 +10,7 @@ from galaxydit.policies.threshold import Threshold
 from galaxydit.proxies import PROXIES, Proxy
 
 
+@proposing_fields
 @dataclass(frozen=True)
 class GalaxyDiTConfig:
     """Settings of the plugin: the policy that chooses full steps, its limits, and the reused tensors.

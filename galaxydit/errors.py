@@ -1,6 +1,7 @@
 """Errors and warnings of the plugin, and the checks that raise them in one form."""
 
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from functools import wraps
 from inspect import signature
 from itertools import pairwise
 from numbers import Real
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from galaxydit.foreign_text import logger_of, one_line, without_secrets
@@ -16,6 +18,7 @@ from galaxydit.foreign_text import logger_of, one_line, without_secrets
 logger = logger_of(__name__)
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
+Settings = TypeVar("Settings")
 
 
 class GalaxyDiTError(ValueError):
@@ -111,6 +114,27 @@ def proposing(function: Callable[Parameters, Returned]) -> Callable[Parameters, 
         return function(*args, **kwargs)
 
     return checked
+
+
+def proposing_fields(kind: type[Settings]) -> type[Settings]:
+    """Decorator for a dataclass: a misspelt field raises GalaxyDiTError with the nearest one, in place of TypeError."""
+    plain = kind.__init__
+    names = [*signature(kind).parameters]
+
+    @wraps(plain)
+    def checked(self: Settings, *args: Any, **fields: Any) -> None:
+        check_keywords(f"{kind.__name__}()", fields, names)
+        plain(self, *args, **fields)
+
+    kind.__init__ = checked  # type: ignore[assignment]
+    return kind
+
+
+def check_path(field: str, value: Any) -> Path:
+    """The value as a path. Raises GalaxyDiTError unless it is a text or a path."""
+    if not isinstance(value, str | os.PathLike):
+        raise refusal(field, value, "a text or a path", f"pass for example {field}='outputs/video.mp4'")
+    return Path(value)
 
 
 def plain_number(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from galaxydit.errors import check_count, check_number, plain_fields, refusal
+from galaxydit.errors import check_count, check_number, plain_fields, proposing_fields, refusal
 
 Offload = Literal["none", "model", "sequential", "group"]
 """Which weights stay in CPU memory, see `load_pipeline`."""
@@ -21,6 +21,7 @@ MOST = {"height": 16_384, "width": 16_384, "num_frames": 100_000, "steps": 10_00
 """Upper bounds, so that no number in a file asks for endless work: H.264 has at most 16,384 pixels a side."""
 
 
+@proposing_fields
 @dataclass(frozen=True)
 class GenerationSettings:
     """Everything but the prompt and the seed; None leaves the choice to the pipeline or an input (`sizes.fit_size`)."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from galaxydit.errors import check_count, listed, plain_number, refusal
+from galaxydit.errors import check_count, check_path, listed, plain_number, refusal
 from galaxydit.files import replacing
 from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.frames import address, shown_frames
@@ -95,7 +95,7 @@ def save_video(
     The default, H.264 with yuv420p in BT.709, plays in browsers; `lossless` keeps every RGB level, and few players show
     it. `scale` repeats pixels. Raises GalaxyDiTError for frames, an ending, a rate or a size that cannot be written.
     """
-    path = Path(path)
+    path = check_path("path", path)
     if path.suffix != ".mp4":
         raise refusal("path", str(path), "a name ending in .mp4", "rename it")
     fps = check_fps(fps)

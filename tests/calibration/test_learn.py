@@ -87,6 +87,11 @@ def test_a_folder_that_cannot_be_written_keeps_it_in_memory(
     assert found == calibration.profile
 
 
+def test_a_folder_that_is_no_path_is_refused(tiny_wan_pipeline: WanPipeline) -> None:
+    with pytest.raises(GalaxyDiTError, match=r"folder=3 is not allowed: expected a text or a path"):
+        galaxydit.learn(tiny_wan_pipeline, folder=3)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("part", ["text_encoder", "tokenizer"])
 def test_a_pipeline_without_its_text_encoder_is_refused_with_the_cure(
     part: str, tiny_wan_pipeline: WanPipeline, tmp_path: Path

@@ -12,6 +12,7 @@ import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig, GalaxyDiTError, Online, Schedule, Threshold, general_schedule
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.video import save_video
 from galaxydit.request import Request
 
 GRAMMAR = r"(?s)^[\w ]+=.* is not allowed: expected .+; .+"
@@ -73,6 +74,25 @@ def test_an_array_is_shown_in_one_line() -> None:
 def test_a_misspelt_name_gets_a_proposal() -> None:
     with pytest.raises(GalaxyDiTError, match="did you mean 'block_residual'"):
         GalaxyDiTConfig(proxy="block_residal")
+
+
+@pytest.mark.parametrize(
+    ("build", "near"),
+    [
+        (lambda: GalaxyDiTConfig(warmupp=0.3), "warmup"),  # type: ignore[call-arg]
+        (lambda: GenerationSettings(step=3), "steps"),  # type: ignore[call-arg]
+    ],
+)
+def test_a_misspelt_field_gets_a_proposal(build: Any, near: str) -> None:
+    with pytest.raises(GalaxyDiTError, match=f"did you mean '{near}'"):
+        build()
+
+
+@pytest.mark.parametrize("path", [None, 3])
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    frames = np.zeros((1, 16, 16, 3), np.uint8)
+    with pytest.raises(GalaxyDiTError, match=r"path=.* is not allowed: expected a text or a path"):
+        save_video(frames, path, fps=8)
 
 
 def test_a_speedup_that_no_plan_can_serve_is_refused_and_the_largest_is_named(tiny_wan: Any) -> None:
