@@ -43,6 +43,8 @@ def learn(
     The cost is said before it starts, and an interrupted call goes on. The profile is not verified by videos. Arguments
     and errors are those of `galaxydit.calibrate`; `folder` is by default "profiles" in the user's data folder.
     """
+    if folder is not None:
+        check_path("folder", folder)
     settings = settings or recommended_settings(pipe)
     name = _name_of(pipe, settings)
     path: Path | None = None
@@ -94,7 +96,7 @@ def learn(
 def _folder(named: Path | str | None) -> Path:
     """The folder of learned profiles. Raises OSError if the user has no home folder."""
     try:
-        return user_data_path("galaxydit") / "profiles" if named is None else check_path("folder", named).expanduser()
+        return user_data_path("galaxydit") / "profiles" if named is None else Path(named).expanduser()
     except RuntimeError as error:
         raise OSError(f"this user has no home folder: {error}") from error
 
