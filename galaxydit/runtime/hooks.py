@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
-from torch import nn
+from torch import Tensor, nn
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.other_caches import forward_of_another, refuse_other_caches
 from galaxydit.runtime.attachment import Attachment, Attachments
-from galaxydit.runtime.call import Call
+from galaxydit.runtime.call import Call, StepInfo
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.loop import FAILED, UndeclaredError
@@ -85,7 +85,7 @@ class RootHook(PluginHook):
         try:
             engine = self._checked(owner, module)
             if isinstance(placed, UndeclaredError):
-                self._leave_unknown(str(placed), engine)
+                self._leave_unknown(str(placed), engine, owner, inputs.get("hidden_states"))
                 return forward(*args, **kwargs)
             return engine.run(*placed, self._generation(owner, placed[0]), forward, args, kwargs)
         except BaseException:
@@ -119,14 +119,17 @@ class RootHook(PluginHook):
         assert loop is not None  # it has placed the call
         generation: Generation | None = loop.generation
         if generation is None or generation.finished:
-            generation = self.session.open(loop, owner, owner.terms, call)
+            generation = self.session.open(loop, owner, owner.terms, call.info, call.latent)
         return generation
 
     @beside_the_model
-    def _leave_unknown(self, text: str, engine: Engine) -> None:
+    def _leave_unknown(self, text: str, engine: Engine, owner: Attachment, latent: Any) -> None:
         """Warn of a call whose place is unknown, and note it in the report of its loop."""
         loop = self.watch.loop
         generation = self.session.latest() if loop is None else loop.generation
+        if loop is not None and generation is None and not loop.is_over and isinstance(latent, Tensor):
+            info = StepInfo(0, loop.steps_planned, 1.0)
+            generation = self.session.open(loop, owner, owner.terms, info, latent)
         if generation is None:
             self.session.warn(text)
         else:

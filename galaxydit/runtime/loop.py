@@ -97,21 +97,36 @@ class Loop:
     def join(self, scheduler: Any) -> None:
         self.streams.setdefault(id(scheduler), Stream(scheduler))
 
+    @property
+    def steps_planned(self) -> int:
+        """Steps of the scheduler, or of the cache contexts."""
+        if self.scheduler is not None:
+            return len(self.scheduler.timesteps)
+        return self.steps or 0
+
+    @property
+    def steps_told(self) -> int:
+        """Steps that schedulers have taken."""
+        return max((stream.steps for stream in self.streams.values()), default=0)
+
     def undeclare(self, reason: str) -> None:
         self.reason = self.reason or reason
 
     def pair(self, named: Sequence[Any | None]) -> None:
         """Find which scheduler steps each output after the first: the one of `named` if it has begun this loop, else
-        the only other one of the loop, such as a copy that the pipeline made in its call, else the loop's own."""
+        the loop's own where all have equal noise levels, else the only other one, such as a copy that the pipeline made
+        in its call."""
         others = [stream.scheduler for stream in self.streams.values() if stream.scheduler is not self.scheduler]
         steppers: list[Any] = [self.scheduler]
         for scheduler in named:
             if scheduler is not None and id(scheduler) in self.streams:
                 steppers.append(scheduler)
-            elif len(others) > 1 and not self._have_equal_levels(others):
-                self.undeclare(UNPAIRED)
+            elif self._have_equal_levels(others):
+                steppers.append(self.scheduler)
+            elif len(others) == 1:
+                steppers.append(others[0])
             else:
-                steppers.append(others[0] if others else self.scheduler)
+                self.undeclare(UNPAIRED)
         if len({len(scheduler.timesteps) for scheduler in steppers}) > 1:
             self.undeclare(OTHER_COUNTS)
         self.steppers = tuple(steppers)
@@ -211,7 +226,7 @@ class Loop:
     def _steps(self, context: CacheContext | None) -> int:
         if context is not None and context.num_inference_steps is not None:
             return context.num_inference_steps
-        return len(self.scheduler.timesteps) if self.scheduler is not None else 0
+        return self.steps_planned
 
     def _step_of(self, window: Window, context: CacheContext | None, timestep: Any) -> int:
         """From the cache context; else from the schedulers' counters; at first from the timestep's place."""

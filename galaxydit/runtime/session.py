@@ -5,12 +5,14 @@ import warnings
 from collections import deque
 from typing import Any
 
+from torch import Tensor
+
 from galaxydit.context_parallel import token_group
 from galaxydit.errors import FullComputeWarning, ProfileWarning
 from galaxydit.outcome import shortfall
 from galaxydit.policies.policy import Reason
 from galaxydit.report import CallRecord, Report
-from galaxydit.runtime.call import Call
+from galaxydit.runtime.call import StepInfo
 from galaxydit.runtime.generation import Generation, Terms
 from galaxydit.runtime.listener import Listener
 from galaxydit.runtime.loop import Loop
@@ -63,27 +65,26 @@ class Session:
 
     # The life of a generation
 
-    def open(self, loop: Loop, owner: Any, terms: Terms, call: Call) -> Generation:
-        """The generation of a loop at its first call."""
+    def open(self, loop: Loop, owner: Any, terms: Terms, info: StepInfo, latent: Tensor) -> Generation:
+        """The generation of a loop at its first call, of a step and a latent."""
         with self.lock:
             for before in tuple(self.generations):
                 if before.finished or before.loop.is_over:
                     self._archive(before)
-            watch = Stopwatch(call.latent.device, id(self), text=self.text_joules)
+            watch = Stopwatch(latent.device, id(self), text=self.text_joules)
             watch.mark(FIRST, wait=False, read=self.watch is None)
-            generation = Generation(loop, owner, terms, call.info, watch, self.watch, self.text_seconds)
+            generation = Generation(loop, owner, terms, info, watch, self.watch, self.text_seconds)
             self.text_seconds = self.text_joules = 0.0
             self.generations.append(generation)
             self.current = loop.generation = generation
-            self._compare(generation, terms, call)
+            self._compare(generation, terms, tuple(latent.shape[1:]))
         return generation
 
-    def _compare(self, generation: Generation, terms: Terms, call: Call) -> None:
+    def _compare(self, generation: Generation, terms: Terms, shape: tuple[int, ...]) -> None:
         """Note what a report says of the settings, and how the generation differs from its profile's conditions."""
         notes: list[str] = []
         warned: list[str] = []
         if terms.differences is not None:
-            shape = tuple(call.latent.shape[1:])
             first = generation.first
             notes, warned = terms.differences(generation.steps, generation.sigmas, self.source, shape, first)
         if notes or warned:
@@ -155,7 +156,7 @@ class Session:
         if generation.finished:
             return
         with self.lock:
-            step = max(0, generation.step)
+            step = max(0, generation.step, min(generation.loop.steps_told, generation.steps - 1))
             sigma = generation.calls[-1].sigma if generation.calls else 1.0
             told = (component, "unknown", False, Reason.UNKNOWN_CALL, None, None, float(blocks), blocks)
             generation.calls.append(CallRecord(step, sigma, *told))

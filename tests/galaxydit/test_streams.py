@@ -125,11 +125,14 @@ def test_schedulers_with_different_numbers_of_steps_are_computed_in_full() -> No
     video, audio, transformer = SCHEDULERS["Euler"](12.0), Longer(shift=3.0), TwoStreams()
     plain = denoise(TwoStreams(), video, audio)
     with (
-        galaxydit.accelerate(transformer, config=config(2.0), scheduler=(video, audio)),
+        galaxydit.accelerate(transformer, config=config(2.0), scheduler=(video, audio)) as acceleration,
         pytest.warns(FullComputeWarning, match="different numbers of steps"),
     ):
         latents = denoise(transformer, video, audio)
     assert all(map(torch.equal, latents, plain))
+    report = acceleration.report
+    assert (report.compute_fraction, report.steps, report.steps_run) == (1.0, STEPS, STEPS)
+    assert "different numbers of steps" in report.notes[0]
 
 
 def test_it_is_not_guessed_which_of_three_schedulers_steps_the_sound() -> None:
