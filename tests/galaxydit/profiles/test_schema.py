@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.policies.error_map import CumulativeDistance, Curve, ErrorMap
 from galaxydit.profiles.evidence import ErrorPropagation, Evidence, Fit, RankedProxy, Seconds, Verification
+from galaxydit.profiles.profile_registry import shipped_profiles
 from galaxydit.profiles.recipe import Recipe, Target
-from galaxydit.profiles.registry import shipped_profiles
 from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Model, Profile, parse_profile, read_profile
 
 PROFILE = Profile(

@@ -66,7 +66,7 @@ def score(
     benchmark.select(names)
     from galaxydit.eval.report.benchmarks import notes
     from galaxydit.eval.vbench.environment import open_environment
-    from galaxydit.eval.vbench.run import evaluate
+    from galaxydit.eval.vbench.measure_dimensions import evaluate
     from galaxydit.pipelines.runs import LiveProgress
 
     opened = open_environment(environment, benchmark)

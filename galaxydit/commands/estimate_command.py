@@ -10,7 +10,7 @@ from galaxydit.pipelines.table import amounts
 from galaxydit.request import Request
 
 if TYPE_CHECKING:
-    from galaxydit.eval.cost.estimate import Estimate
+    from galaxydit.eval.cost.cost_estimate import Estimate
 
 
 def estimate(
@@ -35,7 +35,7 @@ def estimate(
     as_json: AsJson = False,
 ) -> None:
     """Predict what a video costs, without weights and without a GPU."""
-    from galaxydit.eval.cost import estimate as cost
+    from galaxydit.eval.cost import cost_estimate as cost
     from galaxydit.eval.cost.cost_rows import estimate_table
 
     made = cost.estimate(
@@ -58,7 +58,7 @@ def headline(made: "Estimate") -> str:
 
 def conclusions(made: "Estimate") -> list[str]:
     """Lines on the cost of all videos, the plugin's savings, and a video that does not fit into one GPU's memory."""
-    from galaxydit.eval.cost.estimate import BYTES_PER_PIXEL
+    from galaxydit.eval.cost.cost_estimate import BYTES_PER_PIXEL
 
     lines = []
     size = made.videos * made.width * made.height * made.frames * BYTES_PER_PIXEL["h264"]
