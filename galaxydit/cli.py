@@ -21,9 +21,9 @@ from galaxydit.commands.estimate_command import estimate
 from galaxydit.commands.eval_command import app as evaluate
 from galaxydit.commands.families_command import families
 from galaxydit.commands.generate_command import generate
+from galaxydit.commands.grouping import RayCommand, grouped
 from galaxydit.commands.inspect_command import inspect
 from galaxydit.commands.latency_command import latency
-from galaxydit.commands.options import RayCommand, grouped
 from galaxydit.commands.validate_command import validate
 from galaxydit.errors import GalaxyDiTError, short_reason
 from galaxydit.foreign_text import printable

@@ -10,7 +10,8 @@ import typer
 from typer.core import TyperGroup
 
 from galaxydit.commands.console import between_commas, download_bars, resumable, say, show, show_json
-from galaxydit.commands.options import AsJson, RayCommand, RayOptions, RunPath, grouped
+from galaxydit.commands.grouping import RayCommand, grouped
+from galaxydit.commands.options import AsJson, RayOptions, RunPath
 from galaxydit.eval.published import SUITES
 from galaxydit.eval.published.suite import Suite, SuiteName
 from galaxydit.pipelines.table import Table
