@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from galaxydit.errors import refusal
 
 if TYPE_CHECKING:
-    from galaxydit.calibration.costs import StepTimes  # imports torch
+    from galaxydit.calibration.step_times import StepTimes  # imports torch
 
 CHOICE_PROMPTS = 8  # for the choice of order and proxy
 CHOICE_COST = 1 + 1 / 2 + 1 / 3 + 1 / 2  # plain videos for one of them: plain, order 1 at 2x and 3x, order 0 at 2x

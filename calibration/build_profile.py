@@ -20,7 +20,7 @@ from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
 from galaxydit.policies.policy import Limits
 from galaxydit.policies.proxy_threshold import ProxyThreshold, full_speedup
 from galaxydit.policies.schedule import Schedule, full_step_count
-from galaxydit.profiles.conditions import boundary_of, dtype_of
+from galaxydit.profiles.changed_conditions import boundary_of, dtype_of
 from galaxydit.profiles.evidence import ErrorPropagation, Evidence, Fit, Recorded, Verification
 from galaxydit.profiles.fingerprint import model_of
 from galaxydit.profiles.generation_settings import settings_of

@@ -10,7 +10,6 @@ from diffusers import DiffusionPipeline
 from galaxydit.calibration.budget import DEFAULT, Budget, Costs
 from galaxydit.calibration.build_profile import shares_of_blocks
 from galaxydit.calibration.choose import add_measurements, choose
-from galaxydit.calibration.costs import StepTimes
 from galaxydit.calibration.generation_observer import read_recorded
 from galaxydit.calibration.parts import CalibrationMaker, Parts, Tried
 from galaxydit.calibration.planner import Planner
@@ -18,6 +17,7 @@ from galaxydit.calibration.prompt_files import default_prompts, split_prompts
 from galaxydit.calibration.recording import Recording, ratios_of_distances
 from galaxydit.calibration.redundancy import Redundancy
 from galaxydit.calibration.search import LONGEST_GAP, PLANNER_VERSION, Order
+from galaxydit.calibration.step_times import StepTimes
 from galaxydit.errors import check_count, check_number, listed, plain_number, proposing, refusal
 from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.conditions import conditions_of, package_versions

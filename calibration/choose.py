@@ -12,10 +12,10 @@ import numpy as np
 
 from galaxydit.calibration.bootstrap import interval, resampled_means
 from galaxydit.calibration.build_profile import ProfileBuilder
-from galaxydit.calibration.costs import predicted_speedup
 from galaxydit.calibration.parts import Parts, Tried
 from galaxydit.calibration.rank import proxies_to_compare
 from galaxydit.calibration.search import Order
+from galaxydit.calibration.step_times import predicted_speedup
 from galaxydit.calibration.thresholds import follows_schedule
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
 from galaxydit.profiles.evidence import ComparedProxy, Seconds, Verification

@@ -9,7 +9,13 @@ from markupsafe import Markup
 
 from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.plots import draw_all
-from galaxydit.calibration.tables import compared_table, ranking_table, redundancy_table, settings_table, target_table
+from galaxydit.calibration.profile_tables import (
+    compared_table,
+    ranking_table,
+    redundancy_table,
+    settings_table,
+    target_table,
+)
 from galaxydit.foreign_text import printable
 from galaxydit.pipelines.table import Table
 from galaxydit.pipelines.written_by import write_html

@@ -9,12 +9,12 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.calibration.costs import time_steps
 from galaxydit.calibration.full_precision import in_float32, is_rounded, rounds
 from galaxydit.calibration.generation_observer import observed, record_sample
 from galaxydit.calibration.perturbation import INTERVALS, Perturbation, perturb
 from galaxydit.calibration.recording import Recording, estimated_rounding, rounding_between
 from galaxydit.calibration.redundancy import measure_redundancy
+from galaxydit.calibration.step_times import time_steps
 from galaxydit.calibration.thresholds import planned_steps
 from galaxydit.pipelines.additions import share_video
 from galaxydit.pipelines.conditions import device_name, package_versions

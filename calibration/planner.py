@@ -16,7 +16,7 @@ from galaxydit.calibration.recording import Array, Recording, estimated_rounding
 from galaxydit.calibration.search import FullSteps, Order, ScheduleError, planned_schedules
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.schedule import full_step_count
-from galaxydit.profiles.conditions import dtype_of
+from galaxydit.profiles.changed_conditions import dtype_of
 from galaxydit.profiles.evidence import ErrorPropagation, Recorded
 from galaxydit.profiles.schema import Profile
 from galaxydit.runtime.recognition import transformers_of

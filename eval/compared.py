@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from galaxydit.calibration.bootstrap import interval
-from galaxydit.eval.methods.registry import ABLATION, CONTROL, OWN, source_of
+from galaxydit.eval.methods.method_registry import ABLATION, CONTROL, OWN, source_of
 from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.table import DASH
 from galaxydit.pipelines.wan_tiny.world import draw_prompts

@@ -26,7 +26,7 @@ from galaxydit.eval.compared import (
     lead,
     read,
 )
-from galaxydit.eval.methods.registry import CONTROL
+from galaxydit.eval.methods.method_registry import CONTROL
 from galaxydit.eval.short_generations import OURS as GENERAL_PLAN
 from galaxydit.eval.short_generations import SCHEDULED as AT_LEVELS
 from galaxydit.eval.short_generations import differences as short_differences

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from galaxydit.errors import NoEffectWarning as NoEffectWarning
     from galaxydit.errors import ProfileWarning as ProfileWarning
     from galaxydit.errors import UnknownFamilyWarning as UnknownFamilyWarning
-    from galaxydit.eval.cost.estimate import Estimate as Estimate
-    from galaxydit.eval.cost.estimate import estimate as estimate
+    from galaxydit.eval.cost.cost_estimate import Estimate as Estimate
+    from galaxydit.eval.cost.cost_estimate import estimate as estimate
     from galaxydit.extrapolation import Reuse as Reuse
     from galaxydit.policies.general_schedule import general_schedule as general_schedule
     from galaxydit.policies.online import Online as Online
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from galaxydit.policies.threshold import Threshold as Threshold
     from galaxydit.profiles.noise_levels import NoiseLevels as NoiseLevels
     from galaxydit.profiles.noise_levels import noise_levels as noise_levels
-    from galaxydit.profiles.registry import load_profile as load_profile
+    from galaxydit.profiles.profile_registry import load_profile as load_profile
     from galaxydit.profiles.schema import Profile as Profile
     from galaxydit.proxies import Proxy as Proxy
     from galaxydit.report import CallRecord as CallRecord
@@ -50,14 +50,14 @@ _NAMES = {
     "description": "TransformerDescription describe",
     "config": "GalaxyDiTConfig",
     "errors": "DataWarning FullComputeWarning GalaxyDiTError NoEffectWarning ProfileWarning UnknownFamilyWarning",
-    "eval.cost.estimate": "Estimate estimate",
+    "eval.cost.cost_estimate": "Estimate estimate",
     "extrapolation": "Reuse",
     "policies.general_schedule": "general_schedule",
     "policies.online": "Online",
     "policies.schedule": "FixedSteps Schedule",
     "policies.threshold": "Threshold",
     "profiles.noise_levels": "NoiseLevels noise_levels",
-    "profiles.registry": "load_profile",
+    "profiles.profile_registry": "load_profile",
     "profiles.schema": "Profile",
     "proxies": "PROXIES Proxy",
     "report": "CallRecord Report",

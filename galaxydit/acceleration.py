@@ -13,8 +13,8 @@ from galaxydit.config import GalaxyDiTConfig
 from galaxydit.description import refuse_accelerated, refuse_unworkable
 from galaxydit.energy import meter_of
 from galaxydit.errors import GalaxyDiTError, check_count, check_keywords, proposing, refusal
+from galaxydit.profiles.resolve import Settings, settings_for
 from galaxydit.profiles.schema import Profile
-from galaxydit.profiles.settings import Settings, settings_for
 from galaxydit.report import Report
 from galaxydit.request import AUTO, Request
 from galaxydit.runtime.attachment import Attachment, Attachments

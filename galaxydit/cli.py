@@ -13,18 +13,18 @@ import typer
 from rich.console import Console
 
 from galaxydit import __version__
-from galaxydit.commands.calibrate import calibrate
-from galaxydit.commands.compare import compare
+from galaxydit.commands.calibrate_command import calibrate
+from galaxydit.commands.compare_command import compare
 from galaxydit.commands.console import messages, say
-from galaxydit.commands.demo import demo
-from galaxydit.commands.estimate import estimate
-from galaxydit.commands.evaluate import app as evaluate
-from galaxydit.commands.families import families
-from galaxydit.commands.generate import generate
-from galaxydit.commands.inspect import inspect
-from galaxydit.commands.latency import latency
-from galaxydit.commands.options import RayCommand, grouped
-from galaxydit.commands.validate import validate
+from galaxydit.commands.demo_command import demo
+from galaxydit.commands.estimate_command import estimate
+from galaxydit.commands.eval_command import app as evaluate
+from galaxydit.commands.families_command import families
+from galaxydit.commands.generate_command import generate
+from galaxydit.commands.grouping import RayCommand, grouped
+from galaxydit.commands.inspect_command import inspect
+from galaxydit.commands.latency_command import latency
+from galaxydit.commands.validate_command import validate
 from galaxydit.errors import GalaxyDiTError, short_reason
 from galaxydit.foreign_text import printable
 from galaxydit.pipelines.interrupts import heeding_interrupts

@@ -1,7 +1,6 @@
 """The report of one generation: what was computed, what was reused, and why."""
 
 import json
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -65,12 +64,6 @@ class Report:
     energy_joules: Energy | None = None
     goal: Goal | None = None
     plain_seconds: float | None = None
-
-    @property
-    def guard(self) -> tuple[()]:
-        """Deprecated and empty: `notes` says where predictions failed."""
-        warnings.warn("galaxydit: Report.guard is deprecated; read Report.notes", DeprecationWarning, stacklevel=2)
-        return ()
 
     @property
     def compute_fraction(self) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 from galaxydit.calibration.bootstrap import interval
 from galaxydit.eval.compare.tune import pareto_front
 from galaxydit.eval.jobs.record import VideoRecord
-from galaxydit.eval.methods.registry import ABLATION, OWN, source_of
+from galaxydit.eval.methods.method_registry import ABLATION, OWN, source_of
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
 from galaxydit.pipelines.psnr import HIGHEST_PSNR
 

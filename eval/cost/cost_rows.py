@@ -1,6 +1,6 @@
 """The table of `galaxydit estimate`."""
 
-from galaxydit.eval.cost.estimate import Estimate, Interval
+from galaxydit.eval.cost.cost_estimate import Estimate, Interval
 from galaxydit.pipelines.table import Table, digits
 
 QUANTITIES: dict[str, tuple[str, float]] = {

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from galaxydit.eval.cost import estimate as cost
-from galaxydit.eval.cost.estimate import BYTES_PER_PIXEL
+from galaxydit.eval.cost import cost_estimate as cost
+from galaxydit.eval.cost.cost_estimate import BYTES_PER_PIXEL
 from galaxydit.eval.jobs.job import FEWER_STEPS, PLUGIN, Job, Variant
 from galaxydit.eval.jobs.record import BASELINE, VIDEO, VideoRecord
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, StringConstraints
 from galaxydit.errors import GalaxyDiTError, listed, plain_fields, refusal
 from galaxydit.eval.jobs.gates import Gates
 from galaxydit.eval.jobs.record import BASELINE
-from galaxydit.eval.methods.registry import is_installed, load_method
+from galaxydit.eval.methods.method_registry import is_installed, load_method
 from galaxydit.foreign_text import without_secrets
 from galaxydit.pipelines.runs.unit import Unit, hash_of
 from galaxydit.pipelines.settings import MOST, DtypeName, Offload

@@ -28,7 +28,7 @@ from galaxydit.eval.jobs.job import (
     options_of,
 )
 from galaxydit.eval.jobs.record import BASELINE
-from galaxydit.eval.methods.registry import declared, slug_of
+from galaxydit.eval.methods.method_registry import declared, slug_of
 from galaxydit.eval.published.vbench import PACKAGE, vbench_prompts
 from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.model_names import INDEX, check_model
@@ -232,7 +232,7 @@ def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:
         if (profile := folder / options["profile"]).is_file():
             options["profile"] = str(profile.resolve())
             files["profile"] = hashlib.sha256(profile.read_bytes()).hexdigest()
-        from galaxydit.profiles.registry import load_profile
+        from galaxydit.profiles.profile_registry import load_profile
 
         with named(f"{place}."):
             load_profile(options["profile"])

@@ -18,7 +18,7 @@ from galaxydit.eval.jobs.job import FEWER_STEPS, OWN, PLUGIN, Job, Variant, cali
 from galaxydit.eval.jobs.jobfile import named
 from galaxydit.eval.jobs.record import BASELINE, DECODER_INPUT, THUMBNAIL, VIDEO, to_plain
 from galaxydit.eval.jobs.run_job import FILES, KIND
-from galaxydit.eval.methods.registry import load_method
+from galaxydit.eval.methods.method_registry import load_method
 from galaxydit.eval.metrics import METRICS, measure
 from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.additions import share_video

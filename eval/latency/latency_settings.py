@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from galaxydit.errors import check_choice, check_count, check_number, listed, plain_fields, refusal
-from galaxydit.eval.methods.registry import is_installed
+from galaxydit.eval.methods.method_registry import is_installed
 from galaxydit.policies.policy import FEW_STEPS
 
 Mode = Literal["eager", "compiled", "both"]

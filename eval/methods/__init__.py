@@ -1,1 +1,4 @@
-"""The compared methods: each `method(...)` in a file here declares one (`method.py`), and `registry.py` finds it."""
+"""The compared methods.
+
+Each `method(...)` in a file here declares one (`method.py`), and `method_registry.py` finds it.
+"""

@@ -15,8 +15,8 @@ from galaxydit.eval.methods.galaxydit_methods import at_speedups
 from galaxydit.eval.methods.method import AttachMethod, Context, Setting, geometric_grid, method
 from galaxydit.pipelines.compute_counter import only_transformer
 from galaxydit.pipelines.trial import accelerated
-from galaxydit.profiles.registry import find_profile
-from galaxydit.profiles.settings import resolve
+from galaxydit.profiles.profile_registry import find_profile
+from galaxydit.profiles.resolve import resolve
 from galaxydit.request import Request
 
 

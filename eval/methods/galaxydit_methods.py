@@ -11,7 +11,7 @@ from diffusers import DiffusionPipeline
 from galaxydit.eval.methods.method import AttachMethod, Context, Setting, geometric_grid, method
 from galaxydit.pipelines.trial import accelerated
 from galaxydit.profiles.configure import configure
-from galaxydit.profiles.settings import resolve
+from galaxydit.profiles.resolve import resolve
 from galaxydit.request import AUTO, PAPER, PROXY, SCHEDULE, Request
 
 AT_SPEEDUPS: list[dict[str, Any]] = [

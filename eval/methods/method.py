@@ -7,7 +7,7 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.eval.methods.registry import slug_of
+from galaxydit.eval.methods.method_registry import slug_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import Attached
 

@@ -1,6 +1,5 @@
 """Write a run as tables: one row for each unit that is done or failed, with the same columns for every run."""
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import values_of
 from galaxydit.files import replacing
+from galaxydit.pipelines import table
 from galaxydit.pipelines.written_by import MARK
 
 # Names and Parquet types. Every registered metric has a column, so that tables of two runs can be concatenated.
@@ -28,16 +28,11 @@ COLUMNS = {
     **dict.fromkeys(("steps", "reused_steps", "frames", "height", "width"), "int64"),
     **dict.fromkeys(("video", "video_sha256", "frames_sha256", "device", "worker", "finished_at"), "string"),
 }
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_csv(run: Run, path: Path) -> Path:
-    """Write UTF-8 CSV (RFC 4180): absent values are empty, infinite ones `inf`."""
-    with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        writer.writerows({name: _inert(value) for name, value in row.items()} for row in _rows(run))
-    return path
+    """Write UTF-8 CSV (RFC 4180) as `table.write_csv` does."""
+    return table.write_csv(path, COLUMNS, _rows(run))
 
 
 def write_parquet(run: Run, path: Path) -> Path:
@@ -66,11 +61,3 @@ def _rows(run: Run) -> Iterator[dict[str, Any]]:
         if record.shape is not None:
             row["frames"], row["height"], row["width"] = record.shape[:3]
         yield row
-
-
-def _inert(value: Any) -> Any:
-    """Text that begins like a formula gets an apostrophe, so that no spreadsheet evaluates it.
-
-    owasp.org/www-community/attacks/CSV_Injection
-    """
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

@@ -1,23 +1,18 @@
-"""Options that several commands share: `grouped` turns each field of a dataclass into an option."""
+"""Options that several commands share; `grouping.grouped` turns each field of these dataclasses into an option."""
 
 import os
-import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import wraps
+from dataclasses import dataclass, replace
 from importlib.resources import files
-from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from galaxydit.commands.captions import WITH_CAPTIONS
 from galaxydit.commands.console import say
 from galaxydit.errors import did_you_mean, refusal
-from galaxydit.files import check_file_kind
 from galaxydit.pipelines.inputs import merge_inputs
 from galaxydit.pipelines.model_names import check_model
 from galaxydit.pipelines.settings import DtypeName, GenerationSettings, Offload
@@ -31,13 +26,12 @@ if TYPE_CHECKING:
 
 MODEL_HELP = "wan-tiny, a published model such as wan2.1-t2v-1.3b, a folder, a hub id, or a .safetensors or .gguf file."
 ModelName = Annotated[str, typer.Option(help=MODEL_HELP)]
-ADDRESS = re.compile(r"auto|local|ray://.+|[\w.-]+:\d+")
 RAY_HELP = "Work on Ray: alone it starts a cluster here; auto, ray://host:port or host:port join one."
-FILE_NAMES = ("out", "model", "base", "lora", "lora_2", "profile")  # options whose text may name a file
-PIPED = ("recorded", "table")  # options whose file is read once
-SAID_ELSEWHERE = ("job", "prompts", "calibration")  # readers of these refuse all but files, and say what they hold
 LARGEST_SEED = 2**64 - 1  # of torch.Generator
 Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Draws the initial noise.")]
+Quality = Annotated[
+    str | None, typer.Option(help="Instead of --speedup: lossless (1), high (1.5), balanced (2) or fast (3).")
+]
 RunPath = Annotated[str, typer.Argument(metavar="RUN", help="The --out of a `galaxydit eval run`.")]
 Record = Annotated[
     Path | None,
@@ -168,9 +162,7 @@ class RequestOptions:
     threshold: Annotated[
         float | None, typer.Option(min=0, help="By hand: reuse while the proxy has moved less; larger is faster.")
     ] = None
-    quality: Annotated[
-        str | None, typer.Option(help="Instead of --speedup: lossless (1), high (1.5), balanced (2) or fast (3).")
-    ] = None
+    quality: Quality = None
     min_psnr: Annotated[
         float | None, typer.Option(help="Instead of --speedup: the largest one that the profile verified at this PSNR.")
     ] = None
@@ -214,60 +206,3 @@ class RayOptions:
         if self.ray is None:
             return model.load(), None
         return replace(model, offload="none").load("cpu"), model.load
-
-
-class RayCommand(TyperCommand):
-    """A command whose --ray may stand without an address."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put "local" behind a --ray that no address follows."""
-        given: list[str] = []
-        for index, argument in enumerate(args):
-            given.append(argument)
-            if argument == "--ray" and not ADDRESS.fullmatch("".join(args[index + 1 : index + 2])):
-                given.append("local")
-        return super().parse_args(ctx, given)
-
-
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer reads it: a parameter whose type is a dataclass becomes an option for each of its fields."""
-    groups: dict[str, type] = {}
-    options: list[Parameter] = []
-    for name, parameter in signature(command).parameters.items():
-        kind = parameter.annotation
-        if isinstance(kind, type) and is_dataclass(kind):
-            groups[name] = kind
-            options += [each.replace(kind=Parameter.KEYWORD_ONLY) for each in signature(kind).parameters.values()]
-        else:
-            options.append(parameter)
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        given = {name: _checked_path(name, value) for name, value in given.items()}
-        for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-        command(**given)
-
-    run.__signature__ = Signature(options)  # type: ignore[attr-defined]
-    return run
-
-
-def _checked_path(name: str, value: Any) -> Any:
-    """`value`; of an option that names files with the home folder in place of `~`, which shells leave in --out=~/x.
-
-    fsspec replaces the `~`, too. Raises GalaxyDiTError without a home folder, and for FIFOs, sockets and devices.
-    """
-    if isinstance(value, list):
-        return [_checked_path(name, each) for each in value]
-    is_file = isinstance(value, Path) or (name in FILE_NAMES and isinstance(value, str))
-    if not is_file:
-        return value
-    option = f"--{name.replace('_', '-')}"
-    if isinstance(value, Path) or name == "out":  # of some commands an address
-        full = os.path.expanduser(value)
-        if full == str(value) and full.split("/")[0] == "~":
-            raise refusal(option, full, "a path without ~, because this user has no home folder", "set HOME")
-        value = type(value)(full)
-    if name not in SAID_ELSEWHERE:
-        check_file_kind(option, value, may_be_piped=name in PIPED)
-    return value

@@ -14,7 +14,7 @@ from galaxydit.policies.policy import warmup_steps
 from galaxydit.policies.proxy_threshold import ProxyThreshold, full_speedup
 from galaxydit.policies.schedule import Schedule, full_step_count
 from galaxydit.policies.threshold import Threshold, threshold_for
-from galaxydit.profiles.conditions import boundary_of, fewest_steps
+from galaxydit.profiles.changed_conditions import boundary_of, fewest_steps
 from galaxydit.profiles.recipe import Recipe
 from galaxydit.profiles.schema import Profile
 from galaxydit.proxies import proxies_of

@@ -14,8 +14,8 @@ from galaxydit.policies.general_schedule import unshifted
 from galaxydit.policies.policy import Observation
 from galaxydit.policies.schedule import Schedule
 from galaxydit.profiles.planned_scheduler import at_levels, shift_of, without_levels
+from galaxydit.profiles.resolve import resolve
 from galaxydit.profiles.schema import Profile
-from galaxydit.profiles.settings import resolve
 from galaxydit.request import SCHEDULE, Request
 from galaxydit.schedulers import sigmas_of
 

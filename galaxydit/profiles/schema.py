@@ -17,9 +17,6 @@ from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.validation import MOST_VALUES, check_lengths, parse
 
 SCHEMA_VERSION = 11
-READ_VERSIONS = (9, 10, 11)
-# Until version 10, profiles could be planned from published measurements; version 9 lacks `Evidence.recorded`.
-PLANNED_ONLY = ("kind", "shared_with")
 Value = str | int | float | bool | None | tuple[int, ...]
 
 
@@ -162,26 +159,15 @@ def parse_profile(data: Any) -> Profile:
     if not isinstance(data, dict):
         raise GalaxyDiTError(f"the file holds {type(data).__name__}: expected an object; calibrate again")
     version = data.get("schema_version")
-    if type(version) is not int or version not in READ_VERSIONS:
+    if type(version) is not int or version != SCHEMA_VERSION:
         cure = "calibrate again with this version of galaxydit, or install the one that wrote the profile"
-        raise refusal("schema_version", version, " or ".join(map(str, READ_VERSIONS)), cure)
+        raise refusal("schema_version", version, str(SCHEMA_VERSION), cure)
     content, is_unchanged = split_digest(data)
     check_lengths(content, "profile")
-    profile: Profile = parse(Profile, content if version == SCHEMA_VERSION else _converted(content))
+    profile: Profile = parse(Profile, content)
     if not is_unchanged:
         raise GalaxyDiTError(
             f"digest={data.get(DIGEST)!r} does not belong to the content: the file was changed after it was saved; "
             "restore it, calibrate again, or load it, change it in Python and save it"
         )
     return profile
-
-
-def _converted(content: dict[str, Any]) -> dict[str, Any]:
-    """The content of an older file in this version. Raises GalaxyDiTError for a profile that nothing measured."""
-    if content.get("kind") != "measured":
-        cure = "leave profile out for the general schedule, or run `galaxydit calibrate`"
-        raise refusal("kind", content.get("kind"), "'measured'", cure)
-    kept = {name: value for name, value in content.items() if name not in PLANNED_ONLY}
-    if isinstance(conditions := content.get("conditions"), dict):
-        kept["conditions"] = {name: value for name, value in conditions.items() if name != "served"}
-    return kept | {"schema_version": SCHEMA_VERSION}

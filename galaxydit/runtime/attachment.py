@@ -23,7 +23,7 @@ class Attachment:
     """One configuration on the transformers of a pipeline, as of one request (`Acceleration.using`).
 
     Attributes:
-        engines: by component. settings: the `galaxydit.profiles.settings.Settings` behind `terms`.
+        engines: by component. settings: the `galaxydit.profiles.resolve.Settings` behind `terms`.
         hooks: below the transformers, once they are placed.
         is_former: neither set nor asked for any more, but under way.
         calls: number of calls that run now, in any thread.

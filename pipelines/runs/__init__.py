@@ -5,20 +5,9 @@ A unit is one piece of work, such as one generation; a maker makes it; its recor
 it is done or failed. A worker is a process, or several that share each video (`Rank`).
 """
 
-import warnings
-from typing import Any
-
-from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.runs.on_ray import OnRay
 from galaxydit.pipelines.runs.own_folder import move_aside, open_own
 from galaxydit.pipelines.runs.progress import LiveProgress, expect, progress_of
 from galaxydit.pipelines.runs.run import Executor, InProcess, Maker, Outcome, Progress, Rank, new_record, results, run
 from galaxydit.pipelines.runs.store import Store
 from galaxydit.pipelines.runs.unit import Output, Record, StoredFile, Unit, hash_of, not_checked
-
-
-def __getattr__(name: str) -> Any:
-    if name == "PermanentError":
-        warnings.warn("PermanentError is GalaxyDiTError now", DeprecationWarning, stacklevel=2)
-        return GalaxyDiTError
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

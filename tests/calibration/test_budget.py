@@ -7,8 +7,8 @@ import pytest
 
 import galaxydit
 from galaxydit.calibration.budget import DEFAULT, FULL, H100_CALLS, Budget, Costs, forecast, read_budget
-from galaxydit.calibration.costs import StepTimes
-from galaxydit.commands.calibrate import calibrate
+from galaxydit.calibration.step_times import StepTimes
+from galaxydit.commands.calibrate_command import calibrate
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.profiles.evidence import Seconds
 

@@ -24,7 +24,7 @@ from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.runs import OnRay, Rank, Unit
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profiles.registry import load_profile
+from galaxydit.profiles.profile_registry import load_profile
 from galaxydit.profiles.schema import Profile
 from galaxydit.proxies import PROXIES
 from galaxydit.validation import parse

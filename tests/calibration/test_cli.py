@@ -11,7 +11,7 @@ from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.prompt_files import read_prompts
 from galaxydit.cli import main
 from galaxydit.eval.validate.validation_job import validation_prompts
-from galaxydit.profiles.registry import load_profile
+from galaxydit.profiles.profile_registry import load_profile
 from galaxydit.profiles.schema import Profile
 
 SMALL = ["--height", "32", "--width", "32", "--frames", "5", "--steps", "10", "--guidance", "3"]

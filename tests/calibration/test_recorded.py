@@ -13,12 +13,12 @@ from galaxydit.calibration.budget import Budget
 from galaxydit.calibration.calibration import calibrate
 from galaxydit.calibration.generation_observer import observed, read_recorded
 from galaxydit.cli import main
-from galaxydit.commands.calibrate import KEPT_VIDEOS
+from galaxydit.commands.calibrate_command import KEPT_VIDEOS
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.written_by import RECORDING, write_own_json
-from galaxydit.profiles.registry import load_profile
+from galaxydit.profiles.profile_registry import load_profile
 
 SIZE = ("--height", "32", "--width", "32", "--frames", "5", "--steps", "10", "--guidance", "3", "--dtype", "bfloat16")
 

@@ -8,8 +8,8 @@ from diffusers import WanPipeline
 
 from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.html_report import write_report
+from galaxydit.calibration.profile_tables import redundancy_table
 from galaxydit.calibration.redundancy import Redundancy, measure_redundancy
-from galaxydit.calibration.tables import redundancy_table
 from galaxydit.pipelines.settings import GenerationSettings
 
 PROMPT = "a red ball moves left over a plain background"

@@ -90,7 +90,7 @@ def test_a_profile_of_both_is_saved_found_and_met(
     profile.save(tmp_path / "two.json")
     found = galaxydit.load_profile(tmp_path / "two.json")
     assert found == profile
-    monkeypatch.setattr("galaxydit.profiles.registry.shipped_profiles", lambda: (found,))
+    monkeypatch.setattr("galaxydit.profiles.profile_registry.shipped_profiles", lambda: (found,))
     plain = generate(two_stage, PROMPT, SETTINGS, 77)
     for speedup in (1.5, 2.0):
         with galaxydit.accelerate(two_stage, speedup=speedup) as acceleration:

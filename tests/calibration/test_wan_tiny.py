@@ -9,7 +9,7 @@ from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.published_models import WAN_TINY
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
-from galaxydit.profiles.registry import find_profile
+from galaxydit.profiles.profile_registry import find_profile
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from fake_clock import FakeClock
 
 from galaxydit.calibration.budget import Budget
 from galaxydit.calibration.calibration import calibrate
-from galaxydit.calibration.tables import target_table
+from galaxydit.calibration.profile_tables import target_table
 from galaxydit.cli import main
 from galaxydit.eval import demo
 from galaxydit.eval.compare.compare_job import CompareJob
@@ -30,7 +30,7 @@ from galaxydit.eval.latency import latency_table, timed_trajectory
 from galaxydit.eval.latency.latency_run import LatencyRun
 from galaxydit.eval.latency.latency_settings import LatencySettings
 from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
-from galaxydit.eval.methods.registry import load_method
+from galaxydit.eval.methods.method_registry import load_method
 from galaxydit.eval.report.payload import page_data
 from galaxydit.eval.report.read_run import read_run
 from galaxydit.eval.report.verdicts import check_run

@@ -15,7 +15,7 @@ from galaxydit.eval.demo import run_demo
 from galaxydit.eval.jobs.job import Job
 from galaxydit.eval.jobs.jobfile import job_of
 from galaxydit.eval.latency.latency_settings import LatencySettings
-from galaxydit.eval.methods.registry import names_of
+from galaxydit.eval.methods.method_registry import names_of
 from galaxydit.eval.metrics import select
 from galaxydit.eval.published.vbench import VBENCH
 from galaxydit.eval.validate.validation_job import validation_job

@@ -17,8 +17,8 @@ from typer.main import get_command
 from galaxydit.cli import app, main
 from galaxydit.commands.captions import read_or_draw_prompts, warn_of_unknown_words
 from galaxydit.commands.console import show_json
-from galaxydit.commands.demo import demo_table
-from galaxydit.commands.inspect import describe_profile
+from galaxydit.commands.demo_command import demo_table
+from galaxydit.commands.inspect_command import describe_profile
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.demo import DemoResult
 from galaxydit.eval.jobs import maker
@@ -28,7 +28,7 @@ from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.settings import GenerationSettings, Offload
 from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import load_video, to_uint8
-from galaxydit.profiles.registry import load_profile
+from galaxydit.profiles.profile_registry import load_profile
 
 SMALL = ["--height", "32", "--width", "32", "--frames", "5", "--steps", "12", "--guidance", "3", "--seed", "2"]
 PROMPT = "a red ball moves left over a plain background"

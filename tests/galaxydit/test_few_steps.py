@@ -61,7 +61,7 @@ def test_few_steps_replace_every_limit(tiny_wan: Any, monkeypatch: pytest.Monkey
     longest = report_of(tiny_wan, 30, few_steps=30)
     assert longest.compute_fraction == 1.0
     assert "30 steps are too few to reuse any (few_steps=30)" in " ".join(longest.notes)
-    monkeypatch.setattr("galaxydit.profiles.conditions.SERVED_SHARE", 0.65)
+    monkeypatch.setattr("galaxydit.profiles.changed_conditions.SERVED_SHARE", 0.65)
     profile = profile_for(tiny_wan.pipe)
     assert report_of(tiny_wan, 12, profile=profile).compute_fraction == 1.0
     assert report_of(tiny_wan, 12, profile=profile, few_steps=0).compute_fraction == pytest.approx(0.5)

@@ -126,10 +126,3 @@ def test_each_sample_of_a_batch_gives_up_its_own_slope(
     with pytest.warns(galaxydit.FullComputeWarning, match="of order 1 erred"):
         generate(tiny_wan_pipeline, Engine, GalaxyDiTConfig(Threshold(0.1)), prompt=["a ball", "a cube"], latents=noise)
     assert judged == {0: True, 1: False}
-
-
-def test_the_field_of_the_former_guard_is_empty_and_deprecated(tiny_wan_pipeline: WanPipeline) -> None:
-    _, report = generate(tiny_wan_pipeline, Engine, GalaxyDiTConfig(EVERY_THIRD))
-    with pytest.warns(DeprecationWarning, match="read Report.notes"):
-        assert report.guard == ()
-    assert "guard" not in report.to_dict()

@@ -8,8 +8,9 @@ import pytest
 from PIL import Image
 
 from galaxydit.cli import main
+from galaxydit.commands.grouping import grouped
 from galaxydit.commands.jobs import job_keys
-from galaxydit.commands.options import InputFiles, ModelOptions, RayOptions, Sizes, grouped
+from galaxydit.commands.options import InputFiles, ModelOptions, RayOptions, Sizes
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.job import Job
 from galaxydit.pipelines.settings import GenerationSettings

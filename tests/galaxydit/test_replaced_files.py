@@ -10,7 +10,7 @@ import pytest
 from galaxydit.cli import main
 from galaxydit.commands.options import ModelOptions
 from galaxydit.pipelines.written_by import LATENCY, write_own_json
-from galaxydit.profiles.registry import FOLDER
+from galaxydit.profiles.profile_registry import FOLDER
 
 PROMPT = ["--prompt", "a red ball moves left over a plain background"]
 GENERATE = ["generate", "--model", "wan-tiny", *PROMPT]
@@ -62,7 +62,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ModelOptions, "load", load)
-    for place in ("commands.compare.job_keys", "commands.validate.show_plan", "commands.generate.make_videos"):
+    for place in (
+        "commands.compare_command.job_keys",
+        "commands.validate_command.show_plan",
+        "commands.generate_command.make_videos",
+    ):
         monkeypatch.setattr(f"galaxydit.{place}", load)
     monkeypatch.setattr("galaxydit.eval.latency.latency_run.LatencyRun.__init__", load)
     (tmp_path / "prompts.txt").write_text(f"{PROMPT[1]}\n", encoding="utf-8")

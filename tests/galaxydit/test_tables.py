@@ -11,9 +11,9 @@ from rich.console import Console
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from galaxydit.calibration.tables import PAGE_ONLY, ranking_table, terminal_tables
+from galaxydit.calibration.profile_tables import PAGE_ONLY, ranking_table, terminal_tables
 from galaxydit.cli import app, not_of_extensions
-from galaxydit.commands import compare, demo, eval_vbench, inspect, latency
+from galaxydit.commands import compare_command, demo_command, inspect_command, latency_command, vbench_command
 from galaxydit.commands.console import wrapped
 from galaxydit.description import TransformerDescription
 from galaxydit.eval.compare.equal_compute import AtSpeedup
@@ -23,7 +23,7 @@ from galaxydit.families import FAMILIES
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.table import Table
 from galaxydit.pipelines.trial_result import TrialResult
-from galaxydit.profiles.registry import load_profile
+from galaxydit.profiles.profile_registry import load_profile
 from galaxydit.proxies import PROXIES
 
 Expected = Iterable[str]
@@ -52,7 +52,7 @@ def of_compare() -> tuple[list[Any], Expected]:
     nearest = AtSpeedup("FasterCache", 2.0, ({"every": 20, "from": 901, "alpha": 1.0},), (1.93,))
     found: Any = SimpleNamespace(at_speedups=[reached, nearest])
     missed = "out of reach: FasterCache (nearest: every=20 from=901 alpha=1 (1.93x))"
-    return [compare.scores_table(found, 2.0)], ["68.75", "59.25", "+12.50", "-10.25 to +14.75", "1.95x", missed]
+    return [compare_command.scores_table(found, 2.0)], ["68.75", "59.25", "+12.50", "-10.25 to +14.75", "1.95x", missed]
 
 
 def of_demo() -> tuple[list[Any], Expected]:
@@ -60,14 +60,14 @@ def of_demo() -> tuple[list[Any], Expected]:
         denoise_seconds=1234.56, end_to_end_seconds=1234.56, compute_fraction=1.0, metrics={"psnr": 123.45, "ssim": 1.0}
     )
     ways = dict.fromkeys(("plain", "accelerated", "25 plain steps"), (one, one))
-    return [demo.demo_table(DemoResult(GenerationSettings(), (), ways, (), ()))], ["1234.56", "123.45"]
+    return [demo_command.demo_table(DemoResult(GenerationSettings(), (), ways, (), ()))], ["1234.56", "123.45"]
 
 
 def of_inspect() -> tuple[list[Any], Expected]:
     longest = max(FAMILIES, key=len)
     hooked = ("transformer", "transformer_2.single_transformer_blocks.59.attn1.to_out.0")
     part = TransformerDescription("transformer_2", longest, longest, 60, "separate calls", tuple(PROXIES), hooked)
-    return [inspect.transformer_table(part, "SkyReelsV2DiffusionForcingImageToVideoPipeline")], [
+    return [inspect_command.transformer_table(part, "SkyReelsV2DiffusionForcingImageToVideoPipeline")], [
         longest,
         *PROXIES,
         *hooked,
@@ -93,7 +93,7 @@ def of_latency() -> tuple[list[Any], Expected]:
         "avg_power_watts": 692.1,
         "note": None,
     }
-    return [latency.latency_table([row])], ["12345.6", "1234.56", "12.34x", "0.123", "123.0", "1,230"]
+    return [latency_command.latency_table([row])], ["12345.6", "1234.56", "12.34x", "0.123", "123.0", "1,230"]
 
 
 def of_vbench() -> tuple[list[Any], Expected]:
@@ -102,7 +102,7 @@ def of_vbench() -> tuple[list[Any], Expected]:
     variant = VariantScores(groups={}, total=None, missing=(), dimensions={"background_consistency": score})
     found = Results(2, "0.1.5", True, 0, {"galaxydit-paper-branches-alone": variant}, {})
     expected = ["background_consistency", "0.9877", "100.00", "-10.25", "-12.75 to +14.50"]
-    return [eval_vbench.vbench_table(found)], expected
+    return [vbench_command.vbench_table(found)], expected
 
 
 @pytest.mark.parametrize("tables", [of_calibrate, of_compare, of_demo, of_inspect, of_latency, of_vbench])

@@ -13,7 +13,7 @@ from torch import nn
 
 import galaxydit
 from galaxydit import GalaxyDiTError
-from galaxydit.commands.families import unsupported_rows
+from galaxydit.commands.families_command import unsupported_rows
 from galaxydit.families import FAMILIES
 from galaxydit.unsupported import UNSUPPORTED
 

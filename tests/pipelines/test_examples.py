@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import peft
 import pytest
 from diffusers import WanPipeline
 from PIL import Image
@@ -39,6 +38,7 @@ def test_a_modular_pipeline_with_a_lora_is_accelerated(
 ) -> None:
     settings = replace(tiny_settings, steps=12)
     monkeypatch.setattr("galaxydit.pipelines.published_models.recommended_settings", lambda pipe: settings)
+    peft = pytest.importorskip("peft", reason="PEFT is not installed: pip install 'galaxydit[lora]'")
     lora = peft.LoraConfig(r=2, target_modules=["to_q"], init_lora_weights=False)
     tiny_wan_pipeline.transformer.add_adapter(lora)
     layers = peft.get_peft_model_state_dict(tiny_wan_pipeline.transformer)

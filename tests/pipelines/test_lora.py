@@ -2,8 +2,8 @@
 
 import warnings
 from pathlib import Path
+from types import ModuleType
 
-import peft
 import pytest
 import torch
 from diffusers import WanPipeline
@@ -17,7 +17,12 @@ from galaxydit.pipelines.settings import GenerationSettings
 
 
 @pytest.fixture
-def lora(tiny_wan_pipeline: WanPipeline, tiny_wan_folder: Path, tmp_path: Path) -> Path:
+def peft() -> ModuleType:
+    return pytest.importorskip("peft", reason="PEFT is not installed: pip install 'galaxydit[lora]'")
+
+
+@pytest.fixture
+def lora(peft: ModuleType, tiny_wan_pipeline: WanPipeline, tiny_wan_folder: Path, tmp_path: Path) -> Path:
     """A LoRA of the tiny model, whose folder is saved without it."""
     settings = peft.LoraConfig(r=2, target_modules=["to_q", "to_v"], init_lora_weights=False)
     tiny_wan_pipeline.transformer.add_adapter(settings)
@@ -60,6 +65,7 @@ def test_a_lora_without_peft_names_the_package(tiny_wan_folder: Path, monkeypatc
         load_pipeline(tiny_wan_folder, device="cpu", lora="some/lora")
 
 
+@pytest.mark.usefixtures("peft")
 @pytest.mark.parametrize("content", [b"damaged", None])
 def test_a_file_that_is_no_lora_of_the_model_is_refused(content: bytes | None, tiny_wan_folder: Path, tmp_path: Path):
     other = tmp_path / "other.safetensors"
@@ -128,6 +134,7 @@ def test_layers_of_a_lora_that_the_model_lacks_are_named(lora: Path, tiny_wan_fo
         load_pipeline(tiny_wan_folder, device="cpu", lora=str(lora))
 
 
+@pytest.mark.usefixtures("peft")
 def test_changes_of_norms_that_diffusers_drops_are_named_unless_they_are_zero(
     tiny_wan_folder: Path, tmp_path: Path
 ) -> None:

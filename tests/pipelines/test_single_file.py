@@ -5,11 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gguf
 import pytest
 import torch
 from diffusers import WanPipeline
-from diffusers.quantizers.gguf.utils import GGUFParameter
 from safetensors.torch import load_file, save_file
 
 from galaxydit.errors import GalaxyDiTError
@@ -35,6 +33,9 @@ def test_a_single_file_gives_the_pipeline_of_its_base(
 def test_weights_of_a_gguf_file_stay_quantised(
     tiny_wan_pipeline: WanPipeline, tiny_wan_folder: Path, tiny_settings: GenerationSettings, tmp_path: Path
 ) -> None:
+    gguf = pytest.importorskip("gguf", reason="gguf is not installed: pip install 'galaxydit[gguf]'")
+    from diffusers.quantizers.gguf.utils import GGUFParameter
+
     path = tmp_path / "wan-q8.gguf"
     writer = gguf.GGUFWriter(path, arch="wan")
     q8 = gguf.GGMLQuantizationType.Q8_0

@@ -1,11 +1,12 @@
-"""One table, for a terminal, as Markdown and as HTML."""
+"""One table, for a terminal, as Markdown, as HTML and as CSV."""
 
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from galaxydit.pipelines.table import Table, digits, number
+from galaxydit.pipelines.table import Table, digits, number, write_csv
 
 TABLE = Table(("name", "dB", "note"), [("a <b>", "30.1", "first"), ("c", "-", "")], has_notes=True)
 
@@ -51,3 +52,9 @@ def test_a_terminal_of_any_width_shows_whole_words(width: int):
     assert max(map(len, shown.splitlines())) <= width
     assert set(" ".join(row).split()) <= set(shown.split())
     assert ("method" in shown) == (width >= 80)  # else a list of values under each method's name
+
+
+def test_csv_holds_values_and_no_formula(tmp_path: Path):
+    rows = [{"name": "=1+1", "dB": -1.5, "note": None}, {"name": "c", "dB": float("inf"), "note": "a, b"}]
+    path = write_csv(tmp_path / "t.csv", ("name", "dB", "note"), rows)
+    assert path.read_bytes() == b'name,dB,note\r\n\'=1+1,-1.5,\r\nc,inf,"a, b"\r\n'

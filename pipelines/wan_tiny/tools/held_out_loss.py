@@ -9,8 +9,8 @@ from transformers import UMT5EncoderModel
 
 from galaxydit.pipelines.wan_tiny.tools import build, drawing, varied_drawing
 from galaxydit.pipelines.wan_tiny.tools.denoiser import TRAINING_SHIFT, Denoiser
-from galaxydit.pipelines.wan_tiny.tools.latents import TEXT_TOKENS, World, as_video
 from galaxydit.pipelines.wan_tiny.tools.machine import training_device
+from galaxydit.pipelines.wan_tiny.tools.training_latents import TEXT_TOKENS, World, as_video
 
 CLIP_SEED = 5
 BATCH = 8

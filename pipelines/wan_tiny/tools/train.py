@@ -22,7 +22,9 @@ from galaxydit.pipelines.wan_tiny.tools import build, transformer
 from galaxydit.pipelines.wan_tiny.tools.checkpoints import optimizer_states, save_checkpoint, training_steps
 from galaxydit.pipelines.wan_tiny.tools.denoiser import Denoiser
 from galaxydit.pipelines.wan_tiny.tools.held_out_loss import held_out_loss
-from galaxydit.pipelines.wan_tiny.tools.latents import (
+from galaxydit.pipelines.wan_tiny.tools.machine import fast_dtype, training_device
+from galaxydit.pipelines.wan_tiny.tools.muon import optimizers_for
+from galaxydit.pipelines.wan_tiny.tools.training_latents import (
     CLIP_SEED,
     World,
     as_video,
@@ -30,8 +32,6 @@ from galaxydit.pipelines.wan_tiny.tools.latents import (
     load_trained_vae,
     write_latents,
 )
-from galaxydit.pipelines.wan_tiny.tools.machine import fast_dtype, training_device
-from galaxydit.pipelines.wan_tiny.tools.muon import optimizers_for
 from galaxydit.pipelines.wan_tiny.tools.transformer import TransformerSettings, trained_checkpoint, transformer_weights
 from galaxydit.pipelines.wan_tiny.tools.word_attention import transplant
 

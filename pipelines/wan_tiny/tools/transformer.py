@@ -23,9 +23,9 @@ from galaxydit.pipelines.wan_tiny.tools.checkpoints import (
     training_steps,
 )
 from galaxydit.pipelines.wan_tiny.tools.denoiser import Denoiser, draw_batch
-from galaxydit.pipelines.wan_tiny.tools.latents import TEXT_TOKENS, load_latents
 from galaxydit.pipelines.wan_tiny.tools.machine import fast_dtype, training_device
 from galaxydit.pipelines.wan_tiny.tools.muon import optimizers_for
+from galaxydit.pipelines.wan_tiny.tools.training_latents import TEXT_TOKENS, load_latents
 from galaxydit.pipelines.wan_tiny.tools.word_attention import DONORS, FirstBlock, PaddingAttention
 
 EMA_DECAY = 0.998

@@ -24,7 +24,7 @@ from galaxydit.eval.compare.side_by_side import save_videos
 from galaxydit.eval.jobs.job import Job
 from galaxydit.eval.methods.method import METHODS as DECLARED
 from galaxydit.eval.methods.method import Method
-from galaxydit.eval.methods.registry import declared, load_method, names_of
+from galaxydit.eval.methods.method_registry import declared, load_method, names_of
 from galaxydit.eval.report.read_run import read_run
 from galaxydit.pipelines import trial
 from galaxydit.pipelines.runs import InProcess, OnRay, new_record
@@ -248,7 +248,7 @@ def test_an_unknown_method_is_refused_with_a_proposal():
 
 
 def test_a_method_without_its_package_is_left_out_of_all_and_refused_by_name(monkeypatch):
-    monkeypatch.setattr("galaxydit.eval.methods.registry.find_spec", lambda module: None)
+    monkeypatch.setattr("galaxydit.eval.methods.method_registry.find_spec", lambda module: None)
     needing = {each.name: each.needs for each in declared().values() if each.needs}
     assert needing
     assert not set(names_of(["all"])) & set(needing)

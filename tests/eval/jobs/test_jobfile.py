@@ -11,12 +11,12 @@ from galaxydit.eval.jobs import jobfile
 from galaxydit.eval.jobs.job import OWN, Job, Variant, options_of
 from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.run_job import load_run, open_run
-from galaxydit.eval.methods.registry import declared, is_installed, load_method, slug_of
+from galaxydit.eval.methods.method_registry import declared, is_installed, load_method, slug_of
 from galaxydit.eval.published.vbench import vbench_prompts
 from galaxydit.files import DIGEST
 from galaxydit.pipelines.runs import Unit
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
-from galaxydit.profiles.registry import FOLDER
+from galaxydit.profiles.profile_registry import FOLDER
 from galaxydit.validation import parse
 
 SMALLEST = 'model = "wan-tiny"\n[prompts]\ntexts = ["a cat", "a dog"]\n'

@@ -14,8 +14,9 @@ from diffusers import WanPipeline
 from typer.testing import CliRunner
 
 from galaxydit.cli import main
+from galaxydit.commands.grouping import RayCommand, grouped
 from galaxydit.commands.jobs import JobOptions, show_plan
-from galaxydit.commands.options import RayCommand, RayOptions, grouped
+from galaxydit.commands.options import RayOptions
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs import maker
 from galaxydit.eval.jobs.job import Job

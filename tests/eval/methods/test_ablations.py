@@ -7,7 +7,7 @@ import pytest
 import galaxydit
 from galaxydit.eval.methods import ablations
 from galaxydit.eval.methods.ablations import shipped
-from galaxydit.eval.methods.registry import load_method, names_of
+from galaxydit.eval.methods.method_registry import load_method, names_of
 from galaxydit.pipelines.loading import load_pipeline
 
 METHODS = [load_method(name) for name in names_of(["ablations"]) if name != "exact predictions"]

@@ -12,7 +12,7 @@ from galaxydit.eval.methods.ertacache import (
     sources_for,
     sources_under,
 )
-from galaxydit.eval.methods.registry import load_method
+from galaxydit.eval.methods.method_registry import load_method
 from galaxydit.eval.methods.trajectory import at, over_pairs, record_each
 from galaxydit.pipelines.generate import generate
 

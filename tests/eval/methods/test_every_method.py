@@ -13,7 +13,7 @@ from tiny_table import PIPELINES
 
 from galaxydit.eval.compare.tune import coarse
 from galaxydit.eval.methods.db_cache import FORECASTERS
-from galaxydit.eval.methods.registry import declared, is_installed, load_method, slug_of
+from galaxydit.eval.methods.method_registry import declared, is_installed, load_method, slug_of
 from galaxydit.eval.methods.taylorseer import taylorseer_config
 from galaxydit.pipelines.compute_counter import ComputeCounter, measure_parts
 from galaxydit.pipelines.generate import GeneratedVideo, generate

@@ -2,7 +2,7 @@
 
 import torch
 
-from galaxydit.eval.methods.registry import load_method
+from galaxydit.eval.methods.method_registry import load_method
 
 SETTING = {"speedup": 2.0, "of": 12}
 

@@ -12,7 +12,7 @@ import galaxydit
 from galaxydit import GalaxyDiTError
 from galaxydit.eval.methods.fewer_steps import at_noise_levels
 from galaxydit.eval.methods.fewer_steps import attach_optimised as attach
-from galaxydit.eval.methods.registry import load_method
+from galaxydit.eval.methods.method_registry import load_method
 from galaxydit.pipelines.generate import generate
 
 PROMPT = "a red ball"

@@ -7,7 +7,7 @@ import torch
 
 import galaxydit
 from galaxydit.eval.compare.contender import contenders_of
-from galaxydit.eval.methods.registry import load_method
+from galaxydit.eval.methods.method_registry import load_method
 
 PROFILES = Path(galaxydit.__file__).parent / "profiles"
 

@@ -7,6 +7,7 @@ import torch
 from diffusers import WanPipeline
 from torch import Tensor
 
+from galaxydit.eval.methods.method_registry import load_method
 from galaxydit.eval.methods.profiling_dit import (
     background_blocks,
     consecutive_segments,
@@ -14,7 +15,6 @@ from galaxydit.eval.methods.profiling_dit import (
     is_full,
     probed,
 )
-from galaxydit.eval.methods.registry import load_method
 from galaxydit.pipelines.settings import GenerationSettings
 
 METHOD, PUBLISHED = load_method("ProfilingDiT"), load_method("ProfilingDiT published")

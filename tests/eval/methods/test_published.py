@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from galaxydit.eval.methods import mag_cache, step_lists
-from galaxydit.eval.methods.registry import load_method, names_of
+from galaxydit.eval.methods.method_registry import load_method, names_of
 from galaxydit.eval.methods.taylorseer import HermiteState, TaylorSeerState, scaled_hermite
 from galaxydit.pipelines.compute_counter import ComputeCounter, measure_parts
 from galaxydit.pipelines.generate import generate

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from galaxydit.eval.methods import ra_cfgcache
 from galaxydit.eval.methods.method import Method
-from galaxydit.eval.methods.registry import load_method
+from galaxydit.eval.methods.method_registry import load_method
 from galaxydit.pipelines.settings import GenerationSettings
 
 STEPS = 12

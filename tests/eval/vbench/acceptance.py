@@ -24,8 +24,8 @@ from galaxydit.eval.jobs.record import VIDEO
 from galaxydit.eval.jobs.run_job import open_run
 from galaxydit.eval.published.vbench import VBENCH
 from galaxydit.eval.vbench.environment import Environment, open_environment
+from galaxydit.eval.vbench.measure_dimensions import evaluate
 from galaxydit.eval.vbench.results import read_results, results_path
-from galaxydit.eval.vbench.run import evaluate
 from galaxydit.pipelines.runs import Record, Store
 from galaxydit.pipelines.video import save_video
 

@@ -7,7 +7,7 @@ from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.published.vbench import DIMENSIONS, VBENCH
 from galaxydit.eval.vbench.arrange import CUSTOM, STANDARD, Arrangement, legal_name, shares
 from galaxydit.eval.vbench.arrange import arrange as arrange_suite
-from galaxydit.eval.vbench.maker import lay_out
+from galaxydit.eval.vbench.share_maker import lay_out
 from galaxydit.pipelines.runs import Store
 
 FLICKER, OBJECTS = DIMENSIONS["temporal_flickering"], DIMENSIONS["object_class"]

@@ -9,7 +9,7 @@ from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.published import SUITES
 from galaxydit.eval.published.vbench import VBENCH
 from galaxydit.eval.vbench.environment import PACKAGES, open_environment, set_up
-from galaxydit.eval.vbench.maker import DRIVER
+from galaxydit.eval.vbench.share_maker import DRIVER
 
 SPEC = importlib.util.spec_from_file_location("shims", DRIVER.with_name("shims.py"))
 shims = importlib.util.module_from_spec(SPEC)

@@ -22,8 +22,8 @@ from galaxydit.eval.metrics.flicker import TEMPORAL_FLICKERING
 from galaxydit.eval.published.vbench import DIMENSIONS, VBENCH
 from galaxydit.eval.report.read_run import read_run
 from galaxydit.eval.vbench.environment import Environment, open_environment, read_full_info
-from galaxydit.eval.vbench.maker import DRIVER
-from galaxydit.eval.vbench.run import evaluate
+from galaxydit.eval.vbench.measure_dimensions import evaluate
+from galaxydit.eval.vbench.share_maker import DRIVER
 from galaxydit.pipelines.runs import Record, Unit
 from galaxydit.pipelines.video import load_video, save_video
 
@@ -109,7 +109,7 @@ def test_upstreams_code_runs_to_a_finite_score_with_random_weights(environment, 
     """Eight videos of the benchmark's prompts, in two shares, against upstream's score of all of them at once."""
     cache = tmp_path / "weights"
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("galaxydit.eval.vbench.run.try_to_load_from_cache", lambda *_: "config.json")
+    monkeypatch.setattr("galaxydit.eval.vbench.measure_dimensions.try_to_load_from_cache", lambda *_: "config.json")
     command = [environment.python, WRITER, cache, DRIVER.parent, name]
     subprocess.run(command, check=True, capture_output=True, env=os.environ | {"HF_HUB_OFFLINE": "1"})
     entries = [entry for entry in read_full_info(environment, VBENCH) if name in entry["dimension"]]

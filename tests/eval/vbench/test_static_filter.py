@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import galaxydit.eval.vbench.maker as maker
+import galaxydit.eval.vbench.share_maker as maker
 
 SPEC = importlib.util.spec_from_file_location("static_filter", Path(maker.DRIVER).with_name("static_filter.py"))
 static_filter = importlib.util.module_from_spec(SPEC)

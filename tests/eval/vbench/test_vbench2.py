@@ -18,9 +18,9 @@ from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.published.vbench2 import VBENCH2
 from galaxydit.eval.vbench.arrange import CUSTOM, STANDARD, arrange
 from galaxydit.eval.vbench.environment import open_environment, read_full_info
-from galaxydit.eval.vbench.maker import DRIVER
 from galaxydit.eval.vbench.results import DimensionScore, VariantScores, read_scores
 from galaxydit.eval.vbench.score import normalise, total_up
+from galaxydit.eval.vbench.share_maker import DRIVER
 
 DIMENSIONS = VBENCH2.dimensions
 ENVIRONMENT, SCRIPTS = (os.environ.get(f"GALAXYDIT_TEST_VBENCH2{end}") for end in ("", "_SCRIPTS"))

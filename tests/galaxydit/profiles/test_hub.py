@@ -101,7 +101,7 @@ def run(code: str, tmp_path: Path, endpoint: str, **environment: str) -> str:
 LOAD = """
     import sys
     from galaxydit.errors import GalaxyDiTError
-    from galaxydit.profiles.registry import load_profile
+    from galaxydit.profiles.profile_registry import load_profile
     for address in {addresses}:
         try:
             print(address, "->", load_profile(address).name)
@@ -137,9 +137,9 @@ def test_each_answer_of_the_hub_has_its_error_and_the_cache_serves_offline(serve
 
 def test_a_profile_is_pushed_with_its_card(server: str, tmp_path: Path) -> None:
     code = """
-        from galaxydit.calibration.tables import card_of
+        from galaxydit.calibration.profile_tables import card_of
         from galaxydit.profiles.hub import push_to_hub
-        from galaxydit.profiles.registry import load_profile
+        from galaxydit.profiles.profile_registry import load_profile
         profile = load_profile("wan-tiny")
         print(push_to_hub(profile, "me/mine", card_of(profile, "wan-tiny", "me/mine")))
     """
@@ -149,8 +149,8 @@ def test_a_profile_is_pushed_with_its_card(server: str, tmp_path: Path) -> None:
 
 
 def test_the_card_says_how_to_use_it_and_what_it_rests_on() -> None:
-    from galaxydit.calibration.tables import card_of
-    from galaxydit.profiles.registry import load_profile
+    from galaxydit.calibration.profile_tables import card_of
+    from galaxydit.profiles.profile_registry import load_profile
 
     card = card_of(load_profile("wan-tiny"), "wan-tiny", "me/mine")
     for part in ('profile="hf://me/mine"', "verified by videos of", "| 2x |", "filtered_latent", "scheduler"):

@@ -24,7 +24,7 @@ from galaxydit.pipelines.generate import generate
 from galaxydit.policies.proxy_threshold import ProxyThreshold
 from galaxydit.policies.schedule import Schedule
 from galaxydit.policies.threshold import Threshold, threshold_for
-from galaxydit.profiles.conditions import notes_and_warnings
+from galaxydit.profiles.changed_conditions import notes_and_warnings
 from galaxydit.profiles.evidence import RankedProxy
 from galaxydit.profiles.fingerprint import model_mismatch, model_of, project_weights
 from galaxydit.profiles.recipe import Target
@@ -101,7 +101,7 @@ def test_the_guider_of_a_modular_pipeline_is_compared_with_the_profile(
 def test_with_fewer_steps_than_a_profile_serves_the_default_computes_all_and_says_so(
     tiny_wan_pipeline: WanPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("galaxydit.profiles.conditions.SERVED_SHARE", 0.65)
+    monkeypatch.setattr("galaxydit.profiles.changed_conditions.SERVED_SHARE", 0.65)
     profile = profile_for(tiny_wan_pipeline)
     sigmas = profile.conditions.sigmas[::2]
     profile = replace(profile, recipe=replace(profile.recipe, targets=(Target(2.0, 0.1, 6, sigmas),)))

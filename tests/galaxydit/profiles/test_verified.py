@@ -142,7 +142,7 @@ def test_a_threshold_of_0_still_warns(tiny_wan_pipeline: WanPipeline) -> None:
 def test_without_a_number_for_the_speedup_short_generations_are_computed_in_full(
     tiny_wan_pipeline: WanPipeline, goal: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("galaxydit.profiles.conditions.SERVED_SHARE", 0.65)
+    monkeypatch.setattr("galaxydit.profiles.changed_conditions.SERVED_SHARE", 0.65)
     with (
         galaxydit.accelerate(tiny_wan_pipeline, profile=measured(tiny_wan_pipeline), **goal) as acceleration,
         pytest.warns(ProfileWarning, match="12 steps are too few for the profile"),

@@ -36,7 +36,7 @@ def fake_clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     """The clock of generations and calibrations, on a machine without other load."""
     clock = FakeClock()
     time = SimpleNamespace(perf_counter=clock.perf_counter)
-    for module in ("stopwatch", "calibration.costs"):
+    for module in ("stopwatch", "calibration.step_times"):
         monkeypatch.setattr(f"galaxydit.{module}.time", time)
     monkeypatch.setattr("galaxydit.pipelines.generate.load_per_core", lambda: 0.5)
     return clock

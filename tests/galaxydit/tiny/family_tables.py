@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from galaxydit.commands.families import Row, family_rows, unsupported_rows
+from galaxydit.commands.families_command import Row, family_rows, unsupported_rows
 from galaxydit.unsupported import UNSUPPORTED
 
 

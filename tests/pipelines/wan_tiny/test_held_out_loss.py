@@ -5,7 +5,7 @@ from safetensors.torch import load_file
 
 from galaxydit.pipelines.wan_tiny.tools import build
 from galaxydit.pipelines.wan_tiny.tools.held_out_loss import held_out_loss
-from galaxydit.pipelines.wan_tiny.tools.latents import World
+from galaxydit.pipelines.wan_tiny.tools.training_latents import World
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import torch
 from diffusers import AutoencoderKLWan, WanPipeline
 from safetensors.torch import load_file
 
-from galaxydit.pipelines.wan_tiny.tools import build, checkpoints, drawing, latents, train, transformer
+from galaxydit.pipelines.wan_tiny.tools import build, checkpoints, drawing, train, training_latents, transformer
 from galaxydit.pipelines.wan_tiny.tools.checkpoints import load_checkpoint, save_checkpoint
 
 STEPS = 4
@@ -27,7 +27,7 @@ def tiny_parts(monkeypatch, tiny_transformer):
     monkeypatch.setattr(build, "build_transformer", lambda: tiny_transformer(2).train())
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self: None)
     monkeypatch.setattr(checkpoints, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(latents, "SHARD_CLIPS", 4)
+    monkeypatch.setattr(training_latents, "SHARD_CLIPS", 4)
 
 
 def kill_at(monkeypatch, step):
@@ -98,25 +98,27 @@ def test_latents_go_on_after_a_kill_and_belong_to_their_captions(tmp_path, monke
         written.append(path)
         original(content, path)
 
-    original = latents.save_file
+    original = training_latents.save_file
     with monkeypatch.context() as patch:
-        patch.setattr(latents, "save_file", save_one)
+        patch.setattr(training_latents, "save_file", save_one)
         with pytest.raises(KilledError):
             train.encode_clips(tmp_path, clips=8, batch=2)
     shard = tmp_path / "latents" / "000000.safetensors"
     before = shard.stat().st_mtime_ns
     train.encode_clips(tmp_path, clips=8, batch=2)
     assert shard.stat().st_mtime_ns == before
-    clips, tokens = latents.load_latents(tmp_path)
+    clips, tokens = training_latents.load_latents(tmp_path)
     assert clips.shape == (8, build.LATENT_CHANNELS, 5, 16, 16)
-    assert tokens.shape == (8, latents.TEXT_TOKENS)
-    captions = [drawing.draw_clip(index, latents.CLIP_SEED)[0] for index in range(8)]
+    assert tokens.shape == (8, training_latents.TEXT_TOKENS)
+    captions = [drawing.draw_clip(index, training_latents.CLIP_SEED)[0] for index in range(8)]
     assert build.build_tokenizer().batch_decode(tokens[:, :-1], skip_special_tokens=True) == [
         caption.replace(",", " ,") for caption in captions
     ]
-    vae = latents.load_trained_vae(tmp_path)
+    vae = training_latents.load_trained_vae(tmp_path)
     with torch.no_grad():
-        expected = vae.encode(latents.as_video(drawing.draw_clip(5, latents.CLIP_SEED)[1])[None]).latent_dist.mode()[0]
+        expected = vae.encode(
+            training_latents.as_video(drawing.draw_clip(5, training_latents.CLIP_SEED)[1])[None]
+        ).latent_dist.mode()[0]
     torch.testing.assert_close(clips[5].float(), expected, atol=5e-3, rtol=5e-3)
 
 
@@ -182,7 +184,7 @@ def test_training_keeps_the_weights_in_16_bits_and_a_log(tmp_path, monkeypatch, 
 def test_latents_of_two_worlds_do_not_mix(tmp_path, tiny_parts):
     make_latents(tmp_path)
     with pytest.raises(ValueError, match="expected first"):
-        train.encode_clips(tmp_path, clips=16, batch=2, world=latents.World.VARIED)
+        train.encode_clips(tmp_path, clips=16, batch=2, world=training_latents.World.VARIED)
     (tmp_path / "latents" / "world.txt").unlink()
     with pytest.raises(ValueError, match="earlier version"):
         train.encode_clips(tmp_path, clips=16, batch=2)
@@ -209,7 +211,7 @@ def test_the_export_loads_offline_and_generates(tmp_path, monkeypatch, tiny_part
     torch.testing.assert_close(
         pipe.transformer.state_dict()[name].bfloat16(), average[f"transformer.{name}"].bfloat16(), atol=0, rtol=0
     )
-    clips = latents.load_latents(tmp_path)[0].float()
+    clips = training_latents.load_latents(tmp_path)[0].float()
     np.testing.assert_allclose(pipe.vae.config.latents_std, clips.std(dim=(0, 2, 3, 4)), rtol=1e-4)
     np.testing.assert_allclose(pipe.vae.config.latents_mean, clips.mean(dim=(0, 2, 3, 4)), atol=1e-4)
     frames = pipe(
@@ -254,7 +256,7 @@ def test_the_longest_caption_fits_into_the_training_tokens():
         "a red ball moves left in front of a blue ball over a plain background",
     )
     tokenizer = build.build_tokenizer()
-    assert max(len(tokenizer(caption).input_ids) for caption in longest) <= latents.TEXT_TOKENS
+    assert max(len(tokenizer(caption).input_ids) for caption in longest) <= training_latents.TEXT_TOKENS
     assert tokenizer.unk_token_id not in tokenizer(longest[0]).input_ids
 
 

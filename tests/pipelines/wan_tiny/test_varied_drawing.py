@@ -7,7 +7,7 @@ import pytest
 
 from galaxydit.pipelines.wan_tiny import world
 from galaxydit.pipelines.wan_tiny.detect import caption_agreement
-from galaxydit.pipelines.wan_tiny.tools import drawing, latents, varied_drawing
+from galaxydit.pipelines.wan_tiny.tools import drawing, training_latents, varied_drawing
 from galaxydit.pipelines.wan_tiny.tools.varied_drawing import draw_clip, draw_variation
 from galaxydit.pipelines.wan_tiny.world import parse_caption
 
@@ -100,11 +100,14 @@ def test_the_first_world_is_what_the_shipped_model_was_trained_on():
 
 
 def test_a_third_of_the_training_clips_is_of_the_first_world():
-    seed = latents.CLIP_SEED
+    seed = training_latents.CLIP_SEED
     for index in range(6):
-        caption, frames = latents.draw_training_clip(index, latents.World.VARIED)
+        caption, frames = training_latents.draw_training_clip(index, training_latents.World.VARIED)
         draw = drawing.draw_clip if index % 3 == 0 else draw_clip
         expected_caption, expected = draw(index, seed)
         assert caption == expected_caption
         np.testing.assert_array_equal(frames, expected)
-        assert latents.draw_training_clip(index, latents.World.FIRST)[0] == drawing.draw_clip(index, seed)[0]
+        assert (
+            training_latents.draw_training_clip(index, training_latents.World.FIRST)[0]
+            == drawing.draw_clip(index, seed)[0]
+        )

@@ -18,9 +18,9 @@ from galaxydit.eval.published.suite import Dimension, Suite
 from galaxydit.eval.published.vbench import RAFT, VBENCH
 from galaxydit.eval.vbench.arrange import Arrangement, Plan, Selection, arrange, select_videos
 from galaxydit.eval.vbench.environment import Environment, default_cache, read_full_info
-from galaxydit.eval.vbench.maker import ShareMaker
 from galaxydit.eval.vbench.results import VERSION, DimensionScore, Results, VariantScores, combine
 from galaxydit.eval.vbench.score import measure_drop, normalise, total_up
+from galaxydit.eval.vbench.share_maker import ShareMaker
 from galaxydit.pipelines.runs import Executor, InProcess, Progress, Store, open_own, run
 
 KIND = "vbench"

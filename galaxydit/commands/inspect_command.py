@@ -29,9 +29,9 @@ def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
     from dataclasses import asdict
 
     import galaxydit
-    from galaxydit.calibration.tables import terminal_tables
+    from galaxydit.calibration.profile_tables import terminal_tables
     from galaxydit.pipelines.published_models import recommended_settings
-    from galaxydit.profiles.settings import resolve
+    from galaxydit.profiles.resolve import resolve
     from galaxydit.request import Request
 
     pipe = source.load()
@@ -55,10 +55,10 @@ def _show_published(model: str, checkpoint: "Checkpoint", as_json: bool) -> None
     """Show what is known of a published model without its weights."""
     from dataclasses import asdict
 
-    from galaxydit.commands.estimate import headline
+    from galaxydit.commands.estimate_command import headline
     from galaxydit.eval.cost.architecture import architecture_of
+    from galaxydit.eval.cost.cost_estimate import estimate
     from galaxydit.eval.cost.cost_rows import estimate_table
-    from galaxydit.eval.cost.estimate import estimate
 
     shape, cost = architecture_of(model), estimate(model, speedup=2.0)
     settings = {name: value for name, value in asdict(checkpoint.settings).items() if value is not None}

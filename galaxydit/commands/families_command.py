@@ -46,7 +46,7 @@ def family_rows() -> list[Row]:
     import diffusers
 
     from galaxydit.families import FAMILIES
-    from galaxydit.profiles.registry import shipped_profiles
+    from galaxydit.profiles.profile_registry import shipped_profiles
 
     profiles = defaultdict(list)
     for profile in shipped_profiles():

@@ -10,7 +10,8 @@ import typer
 from typer.core import TyperGroup
 
 from galaxydit.commands.console import between_commas, download_bars, resumable, say, show, show_json
-from galaxydit.commands.options import AsJson, RayCommand, RayOptions, RunPath, grouped
+from galaxydit.commands.grouping import RayCommand, grouped
+from galaxydit.commands.options import AsJson, RayOptions, RunPath
 from galaxydit.eval.published import SUITES
 from galaxydit.eval.published.suite import Suite, SuiteName
 from galaxydit.pipelines.table import Table
@@ -66,7 +67,7 @@ def score(
     benchmark.select(names)
     from galaxydit.eval.report.benchmarks import notes
     from galaxydit.eval.vbench.environment import open_environment
-    from galaxydit.eval.vbench.run import evaluate
+    from galaxydit.eval.vbench.measure_dimensions import evaluate
     from galaxydit.pipelines.runs import LiveProgress
 
     opened = open_environment(environment, benchmark)

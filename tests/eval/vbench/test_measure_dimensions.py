@@ -10,8 +10,8 @@ import pytest
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.published.vbench import DIMENSIONS, VBENCH
 from galaxydit.eval.report.read_run import read_run
+from galaxydit.eval.vbench.measure_dimensions import check_weights, evaluate
 from galaxydit.eval.vbench.results import read_results, results_path
-from galaxydit.eval.vbench.run import check_weights, evaluate
 
 CAPTIONS = ("a cat", "a/cat", "a?cat", "<script>" + "x" * 300, "日本 🐈")
 FLICKER = ["temporal_flickering"]
@@ -140,7 +140,7 @@ def test_the_static_filter_needs_raft_and_says_how_to_do_without(make_run, fake_
 
 
 def test_a_model_of_the_hub_is_looked_for_in_its_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr("galaxydit.eval.vbench.run.try_to_load_from_cache", lambda *_: None)
+    monkeypatch.setattr("galaxydit.eval.vbench.measure_dimensions.try_to_load_from_cache", lambda *_: None)
     with pytest.raises(GalaxyDiTError, match="scene needs bert-base-uncased in the hub's cache"):
         check_weights(VBENCH, [DIMENSIONS["scene"]], tmp_path, static_filter=False)
 

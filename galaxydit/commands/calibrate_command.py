@@ -80,7 +80,7 @@ def calibrate(
     from galaxydit.calibration.calibration import KIND
     from galaxydit.calibration.calibration import calibrate as run_calibration
     from galaxydit.calibration.profile_file import keep, stored
-    from galaxydit.calibration.tables import card_of, terminal_tables
+    from galaxydit.calibration.profile_tables import card_of, terminal_tables
     from galaxydit.pipelines.runs import LiveProgress, Store, open_own
 
     if report is not None:

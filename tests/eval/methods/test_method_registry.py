@@ -1,6 +1,6 @@
 """The compared methods, which no change of the code may lose, in their groups."""
 
-from galaxydit.eval.methods.registry import declared, slug_of, source_of
+from galaxydit.eval.methods.method_registry import declared, slug_of, source_of
 
 METHODS = {
     "all": """fewer steps, optimised noise levels, plain at scheduled levels, uniform skip order 0, uniform skip

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from galaxydit.commands.argument_checks import check_lasting, check_record
-from galaxydit.commands.check import check
+from galaxydit.commands.check_command import check
 from galaxydit.commands.console import say, show, show_json
-from galaxydit.commands.eval_vbench import app as vbench
+from galaxydit.commands.grouping import RayCommand, grouped
 from galaxydit.commands.jobs import JobOptions, make_videos, show_plan
-from galaxydit.commands.options import AsJson, Force, RayCommand, Record, RunPath, grouped
+from galaxydit.commands.options import AsJson, Force, Record, RunPath
+from galaxydit.commands.vbench_command import app as vbench
 from galaxydit.pipelines.own_files import check_replaceable, own_csv, own_html, own_parquet
 
 if TYPE_CHECKING:

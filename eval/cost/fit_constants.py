@@ -1,7 +1,7 @@
 """Fit the constants of predict.py to measurements, and check them on rows that the fit has not seen.
 
-`python -m galaxydit.eval.cost.fit [--write]` prints the errors for each set of measurements.json, and of fits without
-each model and number of GPUs. `--write` replaces constants.json.
+`python -m galaxydit.eval.cost.fit_constants [--write]` prints the errors for each set of measurements.json, and of fits
+without each model and number of GPUs. `--write` replaces constants.json.
 """
 
 import json

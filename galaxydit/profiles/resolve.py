@@ -17,10 +17,10 @@ from galaxydit.policies.online import Online
 from galaxydit.policies.proxy_threshold import ProxyThreshold
 from galaxydit.policies.schedule import Schedule
 from galaxydit.policies.threshold import Threshold
-from galaxydit.profiles.conditions import notes_and_warnings
+from galaxydit.profiles.changed_conditions import notes_and_warnings
 from galaxydit.profiles.configure import configure
 from galaxydit.profiles.fingerprint import profile_mismatch
-from galaxydit.profiles.registry import find_profile, load_profile
+from galaxydit.profiles.profile_registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile, fastest_verified
 from galaxydit.proxies import PROXIES
 from galaxydit.request import LOSSLESS, Request

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from diffusers import WanPipeline
 
-from galaxydit.calibration.costs import predicted_speedup, time_steps
+from galaxydit.calibration.step_times import predicted_speedup, time_steps
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.evidence import Seconds
 

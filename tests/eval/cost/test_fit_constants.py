@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from galaxydit.eval.cost.fit import PUBLISHED, Row, check, fit, left_out, predicted, read_measurements
+from galaxydit.eval.cost.fit_constants import PUBLISHED, Row, check, fit, left_out, predicted, read_measurements
 from galaxydit.eval.cost.predict import Constants, Workload, fitted
 
 ALL = read_measurements()

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from galaxydit.commands.console import show, show_json
-from galaxydit.commands.options import AsJson
+from galaxydit.commands.options import AsJson, Quality
 from galaxydit.pipelines.table import amounts
 from galaxydit.request import Request
 
 if TYPE_CHECKING:
-    from galaxydit.eval.cost.estimate import Estimate
+    from galaxydit.eval.cost.cost_estimate import Estimate
 
 
 def estimate(
@@ -18,9 +18,7 @@ def estimate(
     model: Annotated[str, typer.Option(help="A published model such as wan2.1-t2v-14b, or its hub id.")],
     gpu: Annotated[str, typer.Option(help="h100, h200, b200, a100 or rtx-4090.")] = "h100",
     speedup: Annotated[float | None, typer.Option(help="Speedup by compute of the plugin; by default 2.")] = None,
-    quality: Annotated[
-        str | None, typer.Option(help="Instead of --speedup: lossless (1), high (1.5), balanced (2) or fast (3).")
-    ] = None,
+    quality: Quality = None,
     size: Annotated[str | None, typer.Option(help="WIDTHxHEIGHT; by default the authors'.")] = None,
     frames: Annotated[int | None, typer.Option(help="By default the authors'.")] = None,
     steps: Annotated[int | None, typer.Option(help="By default the authors'.")] = None,
@@ -35,7 +33,7 @@ def estimate(
     as_json: AsJson = False,
 ) -> None:
     """Predict what a video costs, without weights and without a GPU."""
-    from galaxydit.eval.cost import estimate as cost
+    from galaxydit.eval.cost import cost_estimate as cost
     from galaxydit.eval.cost.cost_rows import estimate_table
 
     made = cost.estimate(
@@ -58,7 +56,7 @@ def headline(made: "Estimate") -> str:
 
 def conclusions(made: "Estimate") -> list[str]:
     """Lines on the cost of all videos, the plugin's savings, and a video that does not fit into one GPU's memory."""
-    from galaxydit.eval.cost.estimate import BYTES_PER_PIXEL
+    from galaxydit.eval.cost.cost_estimate import BYTES_PER_PIXEL
 
     lines = []
     size = made.videos * made.width * made.height * made.frames * BYTES_PER_PIXEL["h264"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from galaxydit.cli import main
-from galaxydit.eval.cost.tables import cost_table, measured_table
+from galaxydit.eval.cost.cost_tables import cost_table, measured_table
 
 EVAL = Path(__file__).parents[3] / "eval"
 

@@ -1,4 +1,7 @@
-"""The tables of eval/README.md and eval/results/costs/table.md: `python -m galaxydit.eval.cost.tables` prints them."""
+"""The tables of eval/README.md and eval/results/costs/table.md.
+
+`python -m galaxydit.eval.cost.cost_tables` prints them.
+"""
 
 import logging
 import math
@@ -7,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from galaxydit.eval.cost.cost_estimate import estimate
 from galaxydit.eval.cost.cost_rows import shown
-from galaxydit.eval.cost.estimate import estimate
-from galaxydit.eval.cost.fit import PUBLISHED, Row, predicted, read_measurements
+from galaxydit.eval.cost.fit_constants import PUBLISHED, Row, predicted, read_measurements
 from galaxydit.eval.cost.hardware import GPUS
 from galaxydit.eval.cost.predict import fitted
 from galaxydit.pipelines.published_models import CHECKPOINTS

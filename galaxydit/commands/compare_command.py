@@ -14,7 +14,7 @@ from galaxydit.commands.console import between_commas, messages, resumable, say,
 from galaxydit.commands.jobs import job_keys
 from galaxydit.errors import refusal
 from galaxydit.eval.compare.plan import RESULTS, ComparisonPlan, video_name
-from galaxydit.eval.methods.registry import declared, is_installed, load_method, names_of
+from galaxydit.eval.methods.method_registry import declared, is_installed, load_method, names_of
 from galaxydit.pipelines.inputs import parse_inputs
 from galaxydit.pipelines.own_files import check_replaceable, own_json, own_markdown, own_picture, own_video
 from galaxydit.pipelines.table import Table
@@ -82,7 +82,7 @@ def compare(
     from galaxydit.eval.jobs.job import EXAMPLE_STEPS
     from galaxydit.eval.jobs.jobfile import job_of
     from galaxydit.pipelines.runs import LiveProgress
-    from galaxydit.profiles.registry import load_profile
+    from galaxydit.profiles.profile_registry import load_profile
 
     for path in profile or ():
         load_profile(path)  # raises for a damaged profile, before anything is generated
