@@ -206,7 +206,7 @@ def _peak_bytes(work: Workload, gpus: int, held: int) -> Interval:
     weights = BYTES * (shape.text_encoder.parameters + shape.vae.parameters)
     weights += shape.transformers * work.operations.weight_bytes
     tokens = shape.tokens(work.height, work.width, work.frames) + shape.text_tokens
-    batch = shape.branches if shape.concatenates else 1
+    batch = 2 if shape.concatenates else 1
     block = BYTES * batch * tokens * (LIVE_WIDTHS * shape.width + 2 * shape.ffn_dim) / gpus
     features = 4 * BYTES * shape.vae.decoder_values_per_pixel * work.height * work.width * min(work.frames, 16)
     peak = weights + max(block + held, features)
