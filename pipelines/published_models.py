@@ -1,8 +1,8 @@
 """Published models by name, and the settings that their authors recommend."""
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
 from galaxydit.pipelines.settings import GenerationSettings
@@ -49,7 +49,6 @@ class Checkpoint:
     revision: str | None = None
     transformer: str = "transformer"  # its folder
     scheduler: Mapping[str, Any] = field(default_factory=dict)  # entries of its configuration to change
-    left_out: tuple[str, ...] = ()  # folders of parts that these settings do not use
 
 
 WAN_TINY = GenerationSettings(64, 64, 9, steps=50, guidance_scale=5.0, fps=8.0)
@@ -105,7 +104,7 @@ CHECKPOINTS = {
     # The branch is that of diffusers' own example.
     "cosmos-predict2.5-2b": Checkpoint("nvidia/Cosmos-Predict2.5-2B", _COSMOS, revision="diffusers/base/post-trained"),
     "cosmos-predict2-2b-video2world": Checkpoint("nvidia/Cosmos-Predict2-2B-Video2World", replace(_COSMOS, steps=35)),
-    "minimax-h3": Checkpoint("MiniMaxAI/MiniMax-H3", MINIMAX_H3, left_out=("transformer_ref",)),
+    "minimax-h3": Checkpoint("MiniMaxAI/MiniMax-H3", MINIMAX_H3),
     "ltx-2.3": Checkpoint("diffusers/LTX-2.3-Diffusers", _LTX_23),
     # The repository's transformer and scheduler are those of the distilled model.
     "ltx-2.5": Checkpoint(
@@ -165,6 +164,8 @@ def recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
 
 def own_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
     """The authors' settings, whatever the pipeline's scheduler and inputs are."""
+    from galaxydit.pipelines.modular import parameters_of
+
     if checkpoint := checkpoint_of(pipe.config.get("_name_or_path")):
         return checkpoint.settings
     if type(pipe).__name__ == "WanPipeline":
@@ -175,8 +176,10 @@ def own_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
         by_layers = {10: WAN_TINY, 30: WAN_21_1_3B, 40: WAN_21_14B}
         if pipe.transformer.config.num_layers in by_layers:
             return by_layers[pipe.transformer.config.num_layers]
-    parameters = inspect.signature(type(pipe).__call__).parameters
+    if type(pipe).__name__ == "MiniMaxH3ModularPipeline":
+        return MINIMAX_H3
+    parameters = parameters_of(pipe)
     names = ("height", "width", "num_frames", "num_inference_steps", "guidance_scale")
     defaults = [parameters[name].default if name in parameters else None for name in names]
-    values: list[Any] = [None if default is inspect.Parameter.empty else default for default in defaults]
+    values: list[Any] = [None if default is Parameter.empty else default for default in defaults]
     return GenerationSettings(*values)

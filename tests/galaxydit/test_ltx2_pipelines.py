@@ -132,7 +132,8 @@ def parts(version: str = "ltx-2") -> dict[str, Any]:
 
 
 def build(kind: Any, version: str = "ltx-2", **arguments: Any) -> tuple[Any, Callable[..., list[Tensor]]]:
-    """The pipeline of a published version, and a function that makes video and audio (HDR no audio) in 12 steps from the same seed."""
+    """The pipeline of a published version, and a function that makes video and audio (HDR no audio) in 12 steps, always
+    from the same seed."""
     torch.manual_seed(0)
     pipe = kind(**parts(version))
     pipe.set_progress_bar_config(disable=True)
