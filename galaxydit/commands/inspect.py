@@ -64,8 +64,8 @@ def _show_published(model: str, checkpoint: "Checkpoint", as_json: bool) -> None
     settings = {name: value for name, value in asdict(checkpoint.settings).items() if value is not None}
     unknown = "the profile, which the weights decide; without one, the general schedule plans the steps"
     if as_json:
-        data = {"weights": None, "shape": asdict(shape) | {"calls": shape.calls}, "recommended_settings": settings}
-        data["unknown"] = [unknown]
+        shown = asdict(shape) | {"calls": shape.calls}
+        data = {"weights": None, "shape": shown, "recommended_settings": settings, "unknown": [unknown]}
         show_json(data | {"estimate": cost.to_dict()})
         return
     facts = {"family": shape.family, "blocks": shape.blocks, "width": shape.width, "branches": shape.branches}

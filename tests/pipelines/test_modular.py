@@ -14,9 +14,7 @@ from diffusers import (
     ClassifierFreeGuidance,
     MiniMaxH3Scheduler,
     MiniMaxH3Transformer3DModel,
-    WanPipeline,
 )
-from diffusers.modular_pipelines import WanBlocks
 from diffusers.modular_pipelines.minimax_h3.modular_blocks_minimax_h3 import (
     MiniMaxH3AutoDenoiseStep,
     MiniMaxH3DecodeStep,
@@ -32,7 +30,7 @@ from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.model_names import INDEX, MODULAR_INDEX, absent_checkpoint
-from galaxydit.pipelines.modular import parameters_of
+from galaxydit.pipelines.modular import hide_progress, parameters_of
 from galaxydit.pipelines.published_models import CHECKPOINTS, recommended_settings
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sizes import prepare_inputs, small_settings
@@ -41,18 +39,13 @@ SETTINGS = GenerationSettings(32, 32, 5, steps=12, fps=8.0)
 
 
 @pytest.fixture
-def folder(tiny_wan_pipeline: WanPipeline, tmp_path: Path) -> Path:
-    """The parts of the tiny pipeline, saved as those of a modular one."""
-    pipe = WanBlocks().init_pipeline()
-    names = ("transformer", "vae", "text_encoder", "tokenizer", "scheduler")
-    pipe.update_components(**{name: getattr(tiny_wan_pipeline, name) for name in names})
-    pipe.save_pretrained(str(tmp_path / "modular"), overwrite_modular_index=True)
-    return tmp_path / "modular"
+def folder(tiny_modular_folder: Path) -> Path:
+    return tiny_modular_folder
 
 
 def load(folder: Path, **options: Any) -> Any:
     pipe = load_pipeline(folder, dtype=torch.float32, device="cpu", **options)
-    pipe.set_progress_bar_config(disable=True)
+    hide_progress(pipe)
     return pipe
 
 
@@ -76,6 +69,13 @@ def test_a_modular_pipeline_in_a_folder_makes_the_video_of_diffusers(folder: Pat
     assert steps == [(step + 1, 12) for step in range(12)]
     assert 0 < video.denoise_seconds < video.end_to_end_seconds
     assert "step" not in vars(pipe.scheduler), "the scheduler is as it was"
+
+
+def test_no_progress_is_shown_once_it_is_hidden(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pipe = load(folder)
+    capfd.readouterr()
+    generate(pipe, "a red ball", SETTINGS, 0)
+    assert capfd.readouterr().err == ""
 
 
 def test_without_the_decoder_a_modular_pipeline_returns_the_same_latents(folder: Path) -> None:
