@@ -31,7 +31,7 @@ from galaxydit.pipelines.model_names import (
     check_model,
     local_folder,
 )
-from galaxydit.pipelines.modular import class_in, load_modular, place_modular
+from galaxydit.pipelines.modular import class_in, folders_in, load_modular, place_modular
 from galaxydit.pipelines.published_models import Checkpoint, checkpoint_of, recommended_settings
 from galaxydit.pipelines.runs.unit import flatten
 from galaxydit.pipelines.scaled_weights import refuse_scales
@@ -191,10 +191,9 @@ def _download(loader: type[DiffusionPipeline], source: str, revision: str | None
 
 def _download_modular(source: str, revision: str | None, index: Path) -> Path:
     """The local folder of a modular pipeline on the hub, with the parts that inputs of this project use."""
-    content = json.loads(index.read_text(encoding="utf-8"))
-    parts = [name for name, each in content.items() if isinstance(each, list)]
-    used = [name for name in parts if name not in UNUSED_PARTS.get(content["_class_name"], ())]
-    patterns = [MODULAR_INDEX, *(f"{name}/*" for name in used)]
+    unused = UNUSED_PARTS.get(class_in(index), ())
+    used = [folder for name, folder in folders_in(index).items() if name not in unused]
+    patterns = [MODULAR_INDEX, *(f"{folder}/*" for folder in used)]
     code = [f"*{suffix}" for suffix in (*UNSAFE_FILES, ".py")]
     return Path(snapshot_download(source, revision=revision, allow_patterns=patterns, ignore_patterns=code))
 
@@ -206,8 +205,8 @@ def _index_in(folder: Path) -> Path:
 
 def _loaded(index: Path, variant: str | None) -> Iterator[Path]:
     """The safetensors files of the components that a pipeline's index names, without those of other variants."""
-    for component in json.loads(index.read_text(encoding="utf-8")):
-        for path in sorted((index.parent / component).glob("*.safetensors")):
+    for folder in folders_in(index).values():
+        for path in sorted((index.parent / folder).glob("*.safetensors")):
             if _variant_of(path) in ("", variant):
                 yield path
 

@@ -74,10 +74,11 @@ def load_modular(folder: Path, manager: ComponentsManager | None, **options: Any
     that is not in the folder or does not load.
     """
     pipe: ModularPipeline = ModularPipeline.from_pretrained(str(folder), components_manager=manager)
+    folders = folders_in(folder / MODULAR_INDEX)
     unused = UNUSED_PARTS.get(type(pipe).__name__, ())
     names = [name for name in pipe.pretrained_component_names if name not in unused]
     for name in names:
-        if not (folder / name).is_dir():
+        if not (folder / folders.get(name, name)).is_dir():
             expected = f"a folder {name} beside {MODULAR_INDEX}"
             raise refusal("model", str(folder), expected, "write it again with save_pretrained of a whole pipeline")
     # The index may name other sources: only what was checked is loaded.
@@ -106,6 +107,20 @@ def place_modular(pipe: ModularPipeline, device: torch.device, offload: str, man
             cpu_offload(part, device, offload_buffers=len(part._parameters) > 0)
     else:
         pipe.to(device)
+
+
+def folders_in(index: Path) -> dict[str, str]:
+    """The folder of each part that a pipeline's index names. Raises GalaxyDiTError for one outside the model's."""
+    folders = {}
+    for name, entry in json.loads(index.read_text(encoding="utf-8")).items():
+        if not isinstance(entry, list):
+            continue
+        place = entry[2] if len(entry) == 3 else {}  # of a modular pipeline
+        folders[name] = place.get("subfolder") or name
+        if Path(folders[name]).name != folders[name]:
+            expected = "the name of a folder beside the index"
+            raise refusal(f"{index.name}: {name}", folders[name], expected, "write it again with save_pretrained")
+    return folders
 
 
 def class_in(index: Path) -> str:

@@ -133,6 +133,27 @@ def test_another_source_that_the_index_names_is_not_asked(folder: Path, monkeypa
     assert load(folder).transformer.config.num_layers == 3
 
 
+@pytest.mark.parametrize("content", ["[" * 1000, "{}", '{"_class_name": "NoSuchPipeline"}'])
+def test_a_damaged_index_is_refused(folder: Path, content: str) -> None:
+    (folder / MODULAR_INDEX).write_text(content)
+    with pytest.raises(GalaxyDiTError, match="model="):
+        load(folder)
+
+
+def test_a_part_outside_the_folder_is_refused(folder: Path) -> None:
+    index = folder / MODULAR_INDEX
+    index.write_text(index.read_text().replace('"subfolder": "vae"', '"subfolder": "../vae"'))
+    with pytest.raises(GalaxyDiTError, match=r"vae='../vae' is not allowed: expected the name of a folder"):
+        load(folder)
+
+
+def test_code_of_a_folder_is_not_run(folder: Path) -> None:
+    (folder / "modular_config.json").write_text('{"auto_map": {"ModularPipelineBlocks": "block.Blocks"}}')
+    (folder / "block.py").write_text("raise SystemExit('run')")
+    with pytest.raises(GalaxyDiTError, match="contains custom code"):
+        load(folder)
+
+
 def test_a_single_file_does_not_replace_the_transformer_of_a_modular_pipeline(folder: Path) -> None:
     file = next((folder / "transformer").glob("*.safetensors"))
     with pytest.raises(GalaxyDiTError, match=r"base=.* is not allowed: expected no modular pipeline"):
