@@ -1,6 +1,5 @@
 """`calibrate`: record, rank, plan and solve thresholds, choose by generated videos, verify."""
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from galaxydit.errors import check_count, check_number, listed, plain_number, pr
 from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.conditions import conditions_of, package_versions
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
+from galaxydit.pipelines.modular import parameters_of
 from galaxydit.pipelines.published_models import own_settings, recommended_settings
 from galaxydit.pipelines.runs import Executor, InProcess, Store, expect
 from galaxydit.pipelines.settings import GenerationSettings
@@ -184,7 +184,7 @@ def _check_speedups(speedups: Sequence[float], steps: int | None) -> None:
 
 
 def _check_runs_all_steps(pipe: DiffusionPipeline) -> None:
-    strength = inspect.signature(type(pipe).__call__).parameters.get("strength")
+    strength = parameters_of(pipe).get("strength")
     if strength is not None and strength.default < 1:
         missing = f"its strength of {strength.default} leaves out the first"
         expected = f"one that runs all steps, because a recording needs them, and {missing}"

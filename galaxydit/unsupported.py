@@ -7,7 +7,12 @@ from galaxydit.errors import GalaxyDiTError
 U_NET = "its denoiser is a U-Net, whose blocks differ in size and are joined by skips, so there is no stack to reuse"
 _UPSAMPLER = "it runs no denoising steps"
 _TWO_CACHES = "its calls fill and read key-value caches of their own, which a reused call would leave unfilled"
-_PACKED = "it packs text, vision, sound and actions into lists of tokens, so there is no latent tensor to predict"
+_PACKED = (
+    "its call takes lists (vision_tokens, sound_tokens, action_tokens) in place of the tensor hidden_states and "
+    "returns lists, so there is no tensor to predict; its layers take and return (und_seq, gen_seq), and reuse would "
+    "have to follow gen_seq, in the order (gen_seq, und_seq), because und_seq is that of the text, the same in every "
+    "step"
+)  # the order is that of cache-dit's pull request 1088
 
 UNSUPPORTED: dict[str, str] = {
     "LTXLatentUpsamplePipeline": _UPSAMPLER,

@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from galaxydit.errors import refusal
 from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.memory import free_hooks
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.runtime.recognition import blocks_of, family_of, transformers_of
 
@@ -58,7 +59,7 @@ def measure_parts(
     try:
         return parts_of_call(transformer, *seen[0])
     finally:
-        pipe.maybe_free_model_hooks()  # that call has brought an offloaded transformer back
+        free_hooks(pipe)  # that call has brought an offloaded transformer back
 
 
 def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Part, ...]:

@@ -1,6 +1,5 @@
 """Generate one video and time it, in the same way with and without acceleration."""
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from galaxydit.energy import Energy, meter_of
 from galaxydit.errors import plain_number, refusal
 from galaxydit.pipelines.disturbance import load_per_core
 from galaxydit.pipelines.memory import memory_error
+from galaxydit.pipelines.modular import call, parameters_of
 from galaxydit.pipelines.published_models import own_settings
 from galaxydit.pipelines.settings import FRAME_COUNTS, GenerationSettings
 from galaxydit.pipelines.sizes import prepare_inputs
@@ -23,6 +23,8 @@ from galaxydit.pipelines.sound import sound_of
 from galaxydit.pipelines.video import Sound
 from galaxydit.report import Report
 from galaxydit.runtime.hooks import timed_by
+from galaxydit.runtime.loop_watch import next_latent
+from galaxydit.runtime.observed_scheduler import Watcher, observe, stop_observing
 from galaxydit.runtime.recognition import transformers_of
 from galaxydit.stopwatch import BEGIN, END, FIRST, LAST, Stopwatch
 
@@ -82,19 +84,16 @@ def generate(
     loop = _DenoisingLoop(watch, on_step)
     with memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift), loop.watching(pipe):
         watch.mark(BEGIN)
-        output = pipe(
-            **inputs,
-            # A CPU generator draws the same noise whatever device the model is on.
-            generator=torch.Generator("cpu").manual_seed(seed),
-            output_type="np" if decode else "latent",
-            callback_on_step_end=loop.on_step_end,
-            **call_arguments(pipe, settings),
-        )
+        # A CPU generator draws the same noise whatever device the model is on.
+        arguments = inputs | {"generator": torch.Generator("cpu").manual_seed(seed)} | call_arguments(pipe, settings)
+        with loop.told(pipe) as told:
+            output = call(pipe, arguments | told, decode=decode)
         watch.mark(END)
     seconds, denoise_seconds = watch.seconds(BEGIN, END), watch.seconds(FIRST, LAST)
-    if seconds is None or denoise_seconds is None or loop.latents is None:
+    latents = getattr(output, "latents", loop.latents)  # of a modular pipeline, in the shape for the decoder
+    if seconds is None or denoise_seconds is None or latents is None:
         raise ValueError(f"{type(pipe).__name__} reported no denoising steps: run it with at least one step")
-    if decode and not hasattr(output, "frames"):
+    if decode and getattr(output, "frames", None) is None:
         raise ValueError(
             f"{type(pipe).__name__} returned {type(output).__name__}, which holds no video: pass a video pipeline"
         )
@@ -104,7 +103,7 @@ def generate(
         seed=seed,
         settings=settings,
         frames=np.asarray(output.frames[0], dtype=np.float32) if decode else np.zeros((0, 0, 0, 3), np.float32),
-        latents=loop.latents.detach().float().cpu(),
+        latents=latents.detach().float().cpu(),
         end_to_end_seconds=seconds,
         denoise_seconds=denoise_seconds,
         load=load_per_core(),
@@ -120,7 +119,7 @@ def call_arguments(pipe: DiffusionPipeline, settings: GenerationSettings) -> dic
     """
     named = {"num_inference_steps": settings.steps, **asdict(settings)}
     given = {name: value for name, value in named.items() if name not in NO_ARGUMENTS and value is not None}
-    taken = inspect.signature(type(pipe).__call__).parameters
+    taken = parameters_of(pipe)
     frames = given.pop("num_frames", None)
     if frames is not None:  # video-to-video pipelines take none, because the input video determines it
         given |= {name: frames for name in FRAME_COUNTS if name in taken}
@@ -152,6 +151,19 @@ class _DenoisingLoop:
                 stack.enter_context(timed_by(transformer, self.watch))
             yield
 
+    @contextmanager
+    def told(self, pipe: DiffusionPipeline) -> Iterator[dict[str, Any]]:
+        """The argument of the pipeline's call by which it tells its steps; nothing where its scheduler tells them."""
+        if "callback_on_step_end" in parameters_of(pipe):
+            yield {"callback_on_step_end": self.on_step_end}
+            return
+        teller = _SchedulerSteps(pipe, self)
+        observe(pipe.scheduler, teller)
+        try:
+            yield {}
+        finally:
+            stop_observing(teller.scheduler, teller)
+
     def on_step_end(self, pipe: DiffusionPipeline, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
         steps = getattr(pipe, "num_timesteps", None) or len(pipe.scheduler.timesteps)
         is_last = step == steps - 1
@@ -160,6 +172,24 @@ class _DenoisingLoop:
         if self.on_step is not None:
             self.on_step(step + 1, steps)
         return tensors
+
+
+class _SchedulerSteps(Watcher):
+    """Tells a loop of the steps of its pipeline's scheduler, where the pipeline itself calls nobody."""
+
+    def __init__(self, pipe: DiffusionPipeline, loop: _DenoisingLoop) -> None:
+        self.pipe, self.loop = pipe, loop
+        self.scheduler = pipe.scheduler
+        self.step = 0
+
+    def before(self, method: str, scheduler: Any, arguments: Mapping[str, Any]) -> None: ...
+    def failed(self, method: str, scheduler: Any) -> None: ...
+    def copied(self, scheduler: Any, copy: Any) -> None: ...
+
+    def after(self, method: str, scheduler: Any, arguments: Mapping[str, Any], result: Any) -> None:
+        if method == "step" and scheduler is self.scheduler:
+            self.loop.on_step_end(self.pipe, self.step, None, {"latents": next_latent(result)})
+            self.step += 1
 
 
 @contextmanager

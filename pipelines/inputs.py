@@ -127,11 +127,14 @@ def inputs_of(prompt: Any) -> dict[str, Any]:
 
 
 def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:
-    """Raise ValueError unless the pipeline takes all `inputs`, a generator and a callback, and needs no others.
+    """Raise ValueError unless the pipeline takes all `inputs` and a generator, and needs no others.
 
+    Its steps are told by a callback or, where its call takes none, by its scheduler.
     A pipeline without the text encoder or the tokenizer that its class needs is refused, too.
     """
-    parameters, kind = inspect.signature(type(pipe).__call__).parameters, type(pipe).__name__
+    from galaxydit.pipelines.modular import parameters_of
+
+    parameters, kind = parameters_of(pipe), type(pipe).__name__
     is_of_diffusers = type(pipe).__module__.startswith("diffusers.")  # others may read texts in their own way
     for name in ("text_encoder", "tokenizer"):
         is_needed = (
@@ -142,16 +145,30 @@ def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:
         if is_needed and getattr(pipe, name, None) is None:
             cure = f"load it with its {name}; with prompt_embeds, call it yourself inside galaxydit.accelerate(pipe)"
             raise refusal(name, None, f"that of {kind}, because prompts are texts here", cure)
+    needed = [name for name, each in parameters.items() if _is_needed(each) and name not in inputs]
     for name in (*IMAGES, *VIDEOS):
-        if name in parameters and parameters[name].default is inspect.Parameter.empty and name not in inputs:
+        if name in needed:
             article = "an" if name == "image" else "a"
             raise ValueError(f"{kind} needs {article} {name}: pass --{name.replace('_', '-')}, or the prompt {EXAMPLE}")
-    missing = {"generator", "callback_on_step_end", *inputs} - set(parameters)
+    if needed:
+        raise ValueError(
+            f"{kind} needs {', '.join(needed)}, which no prompt here can name: call it yourself inside "
+            "galaxydit.accelerate(pipe)"
+        )
+    needed_names = {"generator", *inputs}
+    if not hasattr(getattr(pipe, "scheduler", None), "step"):
+        needed_names.add("callback_on_step_end")
+    missing = needed_names - set(parameters)
     if missing:
         raise ValueError(
             f"{kind} does not take {', '.join(sorted(missing))}: pass another pipeline or other inputs, or call it "
             "yourself inside galaxydit.accelerate(pipe)"
         )
+
+
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    is_named = parameter.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return is_named and parameter.default is inspect.Parameter.empty and parameter.name != "self"
 
 
 def _paths(inputs: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -8,9 +8,14 @@ from typing import Any, get_args
 import diffusers
 import torch
 from accelerate import cpu_offload
-from diffusers import DiffusionPipeline, UniPCMultistepScheduler
-from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+from diffusers import ComponentsManager, DiffusionPipeline, UniPCMultistepScheduler
+from huggingface_hub import hf_hub_download, snapshot_download
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+)
 
 from galaxydit.errors import GalaxyDiTError, check_choice, proposing, refusal, short_reason
 from galaxydit.foreign_text import logger_of
@@ -18,8 +23,16 @@ from galaxydit.pipelines.additions import compile_blocks, set_attention
 from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.lora import add_loras
 from galaxydit.pipelines.memory import is_out_of_memory
-from galaxydit.pipelines.model_names import INDEX, check_model, local_folder
-from galaxydit.pipelines.published_models import checkpoint_of, recommended_settings
+from galaxydit.pipelines.model_names import (
+    INDEX,
+    MODULAR_INDEX,
+    UNSAFE_FILES,
+    UNUSED_PARTS,
+    check_model,
+    local_folder,
+)
+from galaxydit.pipelines.modular import class_in, folders_in, load_modular, place_modular
+from galaxydit.pipelines.published_models import Checkpoint, checkpoint_of, recommended_settings
 from galaxydit.pipelines.runs.unit import flatten
 from galaxydit.pipelines.scaled_weights import refuse_scales
 from galaxydit.pipelines.settings import Offload
@@ -50,8 +63,9 @@ def load_pipeline(
 
     Args:
         name_or_path: "wan-tiny", a name in `published_models.CHECKPOINTS` or its hub id, another hub id, a folder with
-            a model_index.json, or the .safetensors or .gguf file of a transformer. A recognised model has its authors'
-            flow shift; `recommended_settings(pipe)` are for the call.
+            a model_index.json (of a modular pipeline a modular_model_index.json), or the .safetensors or .gguf file of
+            a transformer. A recognised model has its authors' flow shift; `recommended_settings(pipe)` are for the
+            call.
         dtype: of all components that `CHECKPOINTS` does not list by name; by default the model's own, else bfloat16.
             The autoencoder of Wan stays in float32, as its authors advise.
         device: by default the GPU if there is one.
@@ -79,36 +93,34 @@ def load_pipeline(
         dtypes |= {part: getattr(torch, word) for part, word in checkpoint.dtypes.items()}
     if dtype is not None:
         dtypes["default"] = dtype
-    index = _download_index(source, revision) if folder is None else folder / INDEX
+    index = _download_index(source, revision) if folder is None else _index_in(folder)
+    is_modular = index.name == MODULAR_INDEX
+    if is_modular and file is not None:
+        raise refusal("base", str(base), "no modular pipeline", "load it in Python, with a transformer of diffusers")
     if "AutoencoderKLWan" in index.read_text():
         dtypes["vae"] = torch.float32
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     default_dtype = torch.get_default_dtype()
     try:
         given: dict[str, Any] = {"dtype": dtypes, "revision": revision}
-        loader = DiffusionPipeline
+        of_transformer = dtypes.get("transformer", dtypes["default"])
         if file is not None:
-            of_transformer = dtypes.get("transformer", dtypes["default"])
             given["transformer"] = load_transformer(file, index, source, revision, of_transformer)
-            # DiffusionPipeline itself ignores a given part that the pipeline's class calls optional (diffusers 0.42).
-            loader = getattr(diffusers, json.loads(index.read_text(encoding="utf-8"))["_class_name"])
-        files = folder or _download(loader, source, revision, {} if file is None else {"transformer": None})
-        _refuse_hub_kernels(files)
-        variant = _variant(files)
-        refuse_scales(path for path in _loaded(files, variant) if file is None or path.parent.name != "transformer")
-        if variant:
-            logger.warning("%s has its weights in %s alone, so these are loaded", name, variant)
-            given["variant"] = variant
-        pipe = loader.from_pretrained(source, **given)
-        if checkpoint is not None and (shift := checkpoint.settings.flow_shift) is not None:
-            pipe.scheduler = UniPCMultistepScheduler.from_config(pipe.scheduler.config, flow_shift=shift)
-        elif (shift := recommended_settings(pipe).flow_shift) is not None:  # of a local copy
-            pipe.scheduler = type(pipe.scheduler).from_config(pipe.scheduler.config, flow_shift=shift)
+        elif checkpoint is not None and checkpoint.transformer != "transformer":
+            kind = getattr(diffusers, json.loads(index.read_text(encoding="utf-8"))["transformer"][1])
+            place = {"subfolder": checkpoint.transformer, "revision": revision}
+            given["transformer"] = kind.from_pretrained(source, **place, dtype=of_transformer)
+        manager = ComponentsManager() if is_modular and offload == "model" else None
+        pipe = _read(source, folder, index, given, manager)
+        _set_scheduler(pipe, checkpoint)
         if hasattr(pipe, "scheduler"):
             pipe.scheduler = with_saved_levels(pipe.scheduler)
         if lora is not None or lora_2 is not None:
             add_loras(pipe, lora, lora_2)
-        _place(pipe, device, offload)
+        if is_modular:
+            place_modular(pipe, device, offload, manager)
+        else:
+            _place(pipe, device, offload)
         if attention is not None:
             set_attention(transformers_of(pipe).values(), attention)
         if compile:
@@ -131,6 +143,44 @@ def load_pipeline(
     return pipe
 
 
+def _read(
+    source: str, folder: Path | None, index: Path, given: dict[str, Any], manager: ComponentsManager | None
+) -> Any:
+    """The pipeline on the CPU, from a local folder or the hub, with what is `given` to `from_pretrained`.
+
+    Its files are looked at before diffusers reads them.
+    """
+    is_modular, has_transformer = index.name == MODULAR_INDEX, "transformer" in given
+    # DiffusionPipeline itself ignores a given part that the pipeline's class calls optional (diffusers 0.42).
+    loader = getattr(diffusers, class_in(index)) if has_transformer else DiffusionPipeline
+    if folder is not None:
+        files = folder
+    elif is_modular:
+        files = _download_modular(source, given["revision"], index)
+    else:
+        files = _download(loader, source, given["revision"], {"transformer": None} if has_transformer else {})
+    _refuse_hub_kernels(files)
+    variant = _variant(files)
+    loaded = _loaded(files / index.name, variant)
+    refuse_scales(path for path in loaded if not has_transformer or path.parent.name != "transformer")
+    if variant:
+        logger.warning("%s has its weights in %s alone, so these are loaded", source, variant)
+        given = given | {"variant": variant}
+    if is_modular:
+        return load_modular(files, manager, **{name: each for name, each in given.items() if name != "revision"})
+    return loader.from_pretrained(source, **given)
+
+
+def _set_scheduler(pipe: Any, checkpoint: Checkpoint | None) -> None:
+    """Give the scheduler what the authors of a recognised model set."""
+    if checkpoint is not None and checkpoint.scheduler:
+        pipe.scheduler = type(pipe.scheduler).from_config(pipe.scheduler.config, **checkpoint.scheduler)
+    if checkpoint is not None and (shift := checkpoint.settings.flow_shift) is not None:
+        pipe.scheduler = UniPCMultistepScheduler.from_config(pipe.scheduler.config, flow_shift=shift)
+    elif (shift := recommended_settings(pipe).flow_shift) is not None:  # of a local copy
+        pipe.scheduler = type(pipe.scheduler).from_config(pipe.scheduler.config, flow_shift=shift)
+
+
 def _download(loader: type[DiffusionPipeline], source: str, revision: str | None, given: dict[str, Any]) -> Path:
     """The local folder of a hub model without the parts `given`; weights in fp16 only where the hub has no others."""
     folder = Path(loader.download(source, revision=revision, **given))
@@ -139,10 +189,24 @@ def _download(loader: type[DiffusionPipeline], source: str, revision: str | None
     return Path(loader.download(source, revision=revision, variant="fp16", **given))
 
 
-def _loaded(folder: Path, variant: str | None) -> Iterator[Path]:
-    """The safetensors files of a pipeline's components, without those of other variants."""
-    for component in json.loads((folder / INDEX).read_text(encoding="utf-8")):
-        for path in sorted((folder / component).glob("*.safetensors")):
+def _download_modular(source: str, revision: str | None, index: Path) -> Path:
+    """The local folder of a modular pipeline on the hub, with the parts that inputs of this project use."""
+    unused = UNUSED_PARTS.get(class_in(index), ())
+    used = [folder for name, folder in folders_in(index).items() if name not in unused]
+    patterns = [MODULAR_INDEX, *(f"{folder}/*" for folder in used)]
+    code = [f"*{suffix}" for suffix in (*UNSAFE_FILES, ".py")]
+    return Path(snapshot_download(source, revision=revision, allow_patterns=patterns, ignore_patterns=code))
+
+
+def _index_in(folder: Path) -> Path:
+    """The index of a pipeline in a folder, which is a modular one where it has no other."""
+    return folder / INDEX if (folder / INDEX).is_file() else folder / MODULAR_INDEX
+
+
+def _loaded(index: Path, variant: str | None) -> Iterator[Path]:
+    """The safetensors files of the components that a pipeline's index names, without those of other variants."""
+    for folder in folders_in(index).values():
+        for path in sorted((index.parent / folder).glob("*.safetensors")):
             if _variant_of(path) in ("", variant):
                 yield path
 
@@ -192,9 +256,13 @@ def _refuse_hub_kernels(folder: Path) -> None:
 
 
 def _download_index(name: str, revision: str | None) -> Path:
-    """A hub model's model_index.json, fetched first, because diffusers calls an unreachable hub a missing file."""
+    """A hub model's index, fetched first, because diffusers calls an unreachable hub a missing file: model_index.json,
+    or that of a modular pipeline where there is no other."""
     try:
-        return Path(hf_hub_download(name, INDEX, revision=revision))
+        try:
+            return Path(hf_hub_download(name, INDEX, revision=revision))
+        except EntryNotFoundError:
+            return Path(hf_hub_download(name, MODULAR_INDEX, revision=revision))
     except RepositoryNotFoundError as error:
         raise FileNotFoundError(
             f"model is {name!r}, which is neither a local folder nor a public model on the hub: check the spelling, "
@@ -207,6 +275,6 @@ def _download_index(name: str, revision: str | None) -> Path:
         ) from error
     except HfHubHTTPError as error:
         raise FileNotFoundError(
-            f"model is {name!r} at revision {revision or 'main'}, where the hub has no {INDEX}: "
+            f"model is {name!r} at revision {revision or 'main'}, where the hub has no {INDEX} and no {MODULAR_INDEX}: "
             f"pass a model in diffusers format and one of its revisions ({error})"
         ) from error

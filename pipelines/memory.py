@@ -15,13 +15,20 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(text in str(error) for text in words)
 
 
+def free_hooks(pipe: DiffusionPipeline) -> None:
+    """Bring offloaded components back to CPU memory, as the end of a call does. A modular pipeline has no hooks of its
+    own: a manager moves its components when memory is needed."""
+    if hasattr(pipe, "maybe_free_model_hooks"):
+        pipe.maybe_free_model_hooks()
+
+
 @contextmanager
 def memory_error(pipe: DiffusionPipeline, settings: GenerationSettings) -> Iterator[None]:
     """Context that turns an out-of-memory error into a GalaxyDiTError with the video's size and the cure."""
     try:
         yield
     except Exception as error:
-        pipe.maybe_free_model_hooks()  # else an offloaded model would stay on the device beside those of the next call
+        free_hooks(pipe)  # else an offloaded model would stay on the device beside those of the next call
         if not is_out_of_memory(error):
             raise
         size = f"{settings.width}x{settings.height} pixels, {settings.num_frames} frames"

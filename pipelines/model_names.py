@@ -12,6 +12,9 @@ from galaxydit.pipelines.published_models import CHECKPOINTS, Checkpoint, checkp
 
 EMBEDDED = {"wan-tiny": Path(__file__).parent / "wan_tiny" / "weights"}
 INDEX = "model_index.json"
+MODULAR_INDEX = "modular_model_index.json"
+UNUSED_PARTS = {"MiniMaxH3ModularPipeline": ("transformer_ref",)}
+"""Parts of a modular pipeline that are neither downloaded nor loaded, because no input of this project uses them."""
 SINGLE_FILES = (".safetensors", ".gguf")
 UNSAFE_FILES = (".ckpt", ".bin", ".pt", ".pth")  # pickles, which can run code
 
@@ -37,7 +40,8 @@ def check_model(name: str, base: str | None) -> None:
 def local_folder(name: str) -> Path | None:
     """The folder of an embedded or local model; None for a published model or a hub id. Never asks the hub.
 
-    Raises GalaxyDiTError for other names and damaged folders, FileNotFoundError for one without a model_index.json.
+    Raises GalaxyDiTError for other names and damaged folders, FileNotFoundError for one without a model_index.json or,
+    of a modular pipeline, a modular_model_index.json.
     """
     if name in EMBEDDED:
         folder, what = EMBEDDED[name], f"the weights of {name}, which belong to this package"
@@ -50,6 +54,8 @@ def local_folder(name: str) -> Path | None:
         expected = f"one of {', '.join(names)}, an existing folder written by save_pretrained, or a hub id"
         proposal = did_you_mean(name, names) or "; such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers"
         raise GalaxyDiTError(f"model={name!r} is not allowed: expected {expected}{proposal}")
+    if (folder / MODULAR_INDEX).is_file() and not (folder / INDEX).is_file():
+        return folder  # its parts are checked when it is loaded
     if not (folder / INDEX).is_file():
         missing_index = f"{what}: there is no {INDEX} in {folder}; write the folder with save_pretrained"
         raise FileNotFoundError(one_line(missing_index))
@@ -70,6 +76,9 @@ def absent_checkpoint(name: str, revision: str | None = None) -> Checkpoint | No
     checkpoint = None if Path(name).is_dir() else checkpoint_of(name)
     if checkpoint is None:
         return None
-    index = try_to_load_from_cache(checkpoint.hub_id, INDEX, revision=revision or checkpoint.revision)
-    weights = Path(index).parent.glob("transformer/*.*") if isinstance(index, str) else ()
-    return None if any(path.suffix in SINGLE_FILES for path in weights) else checkpoint
+    for name in (INDEX, MODULAR_INDEX):
+        index = try_to_load_from_cache(checkpoint.hub_id, name, revision=revision or checkpoint.revision)
+        weights = Path(index).parent.glob(f"{checkpoint.transformer}/*.*") if isinstance(index, str) else ()
+        if any(path.suffix in SINGLE_FILES for path in weights):
+            return None
+    return checkpoint

@@ -1,6 +1,5 @@
 """Prompts of which a pipeline reads only the beginning."""
 
-import inspect
 import json
 import warnings
 from collections.abc import Iterable
@@ -9,6 +8,7 @@ from diffusers import DiffusionPipeline
 from transformers import PreTrainedTokenizerBase
 
 from galaxydit.errors import DataWarning, listed
+from galaxydit.pipelines.modular import parameters_of
 
 
 def warn_of_long_prompts(pipe: DiffusionPipeline, prompts: Iterable[str]) -> None:
@@ -16,7 +16,7 @@ def warn_of_long_prompts(pipe: DiffusionPipeline, prompts: Iterable[str]) -> Non
 
     Prompts are those of `parse_inputs`. A pipeline without a known limit and tokenizer gives no warning.
     """
-    taken = inspect.signature(type(pipe).__call__).parameters
+    taken = parameters_of(pipe)
     limit = taken["max_sequence_length"].default if "max_sequence_length" in taken else None
     tokenizer = getattr(pipe, "tokenizer", None)
     if type(limit) is not int or not isinstance(tokenizer, PreTrainedTokenizerBase):

@@ -1,8 +1,8 @@
 """Published models by name, and the settings that their authors recommend."""
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
 from galaxydit.pipelines.settings import GenerationSettings
@@ -18,6 +18,25 @@ WAN_NEGATIVE = (
 )
 """The negative prompt of Wan's authors, in the English of diffusers' documentation."""
 LTX_NEGATIVE = "worst quality, inconsistent motion, blurry, jittery, distorted"
+LTX_23_NEGATIVE = (
+    "blurry, out of focus, overexposed, underexposed, low contrast, washed out colors, excessive noise, grainy "
+    "texture, poor lighting, flickering, motion blur, distorted proportions, unnatural skin tones, deformed facial "
+    "features, asymmetrical face, missing facial features, extra limbs, disfigured hands, wrong hand count, artifacts "
+    "around text, inconsistent perspective, camera shake, incorrect depth of field, background too sharp, background "
+    "clutter, distracting reflections, harsh shadows, inconsistent lighting direction, color banding, cartoonish "
+    "rendering, 3D CGI look, unrealistic materials, uncanny valley effect, incorrect ethnicity, wrong gender, "
+    "exaggerated expressions, wrong gaze direction, mismatched lip sync, silent or muted audio, distorted voice, "
+    "robotic voice, echo, background noise, off-sync audio, incorrect dialogue, added dialogue, repetitive speech, "
+    "jittery movement, awkward pauses, incorrect timing, unnatural transitions, inconsistent framing, tilted camera, "
+    "flat lighting, inconsistent tone, cinematic oversaturation, stylized filters, or AI artifacts."
+)
+"""`DEFAULT_NEGATIVE_PROMPT` of diffusers.pipelines.ltx2.utils, which diffusers recommends for LTX-2.3 and 2.5."""
+SANA_NEGATIVE = (
+    "A chaotic sequence with misshapen, deformed limbs in heavy motion blur, sudden disappearance, jump cuts, jerky "
+    "movements, rapid shot changes, frames out of sync, inconsistent character shapes, temporal artifacts, jitter, and "
+    "ghosting effects, creating a disorienting visual experience."
+)
+"""The negative prompt of diffusers' example of SANA-Video."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +47,8 @@ class Checkpoint:
     settings: GenerationSettings  # with a `flow_shift`, `load_pipeline` makes the scheduler a UniPCMultistepScheduler
     dtypes: Mapping[str, str] = field(default_factory=dict)  # by component; "default" for the others, else bfloat16
     revision: str | None = None
+    transformer: str = "transformer"  # its folder
+    scheduler: Mapping[str, Any] = field(default_factory=dict)  # entries of its configuration to change
 
 
 WAN_TINY = GenerationSettings(64, 64, 9, steps=50, guidance_scale=5.0, fps=8.0)
@@ -46,7 +67,17 @@ _KANDINSKY = GenerationSettings(512, 768, 121, steps=50, guidance_scale=5.0, fps
 _COGVIDEOX = GenerationSettings(480, 720, 49, steps=50, guidance_scale=6.0, fps=8.0)
 _MOCHI = GenerationSettings(480, 848, 85, steps=64, guidance_scale=4.5, fps=30.0)
 _COSMOS = GenerationSettings(704, 1280, 93, steps=36, guidance_scale=7.0)
+_LTX_23 = replace(_LTX, negative_prompt=LTX_23_NEGATIVE)
+# Guidance belongs to the checkpoint: a guider with a scale of 6.
+_HUNYUANVIDEO_15 = GenerationSettings(480, 848, 121, steps=50, fps=24.0)
+_WAN_ANIMATE = GenerationSettings(720, 1280, 77, steps=20, guidance_scale=1.0, fps=30.0)  # frames of one segment
+_SANA_VIDEO = GenerationSettings(480, 832, 81, steps=50, guidance_scale=6.0, negative_prompt=SANA_NEGATIVE)
+_KANDINSKY_6 = GenerationSettings(480, 864, 121, steps=50, guidance_scale=5.0, fps=24.0)
+_KANDINSKY_6_DISTILLED = replace(_KANDINSKY_6, steps=16, guidance_scale=1.0)
+MINIMAX_H3 = GenerationSettings(768, 1344, 124, steps=50, fps=24.0)
+"""Of 50 noise levels, of which the last one, 0, takes no call. Guidance is distilled: it takes no scale."""
 _CLIP = {"image_encoder": "float32"}
+_FLOAT32_VAE = {"vae": "float32"}
 _MIXED = {"default": "float16", "transformer": "bfloat16"}
 CHECKPOINTS = {
     "wan2.1-t2v-1.3b": Checkpoint("Wan-AI/Wan2.1-T2V-1.3B-Diffusers", WAN_21_1_3B),
@@ -73,11 +104,39 @@ CHECKPOINTS = {
     # The branch is that of diffusers' own example.
     "cosmos-predict2.5-2b": Checkpoint("nvidia/Cosmos-Predict2.5-2B", _COSMOS, revision="diffusers/base/post-trained"),
     "cosmos-predict2-2b-video2world": Checkpoint("nvidia/Cosmos-Predict2-2B-Video2World", replace(_COSMOS, steps=35)),
+    "minimax-h3": Checkpoint("MiniMaxAI/MiniMax-H3", MINIMAX_H3),
+    "ltx-2.3": Checkpoint("diffusers/LTX-2.3-Diffusers", _LTX_23),
+    # The repository's transformer and scheduler are those of the distilled model.
+    "ltx-2.5": Checkpoint(
+        "Lightricks/LTX-2.5-Diffusers",
+        _LTX_23,
+        transformer="transformer_full",
+        scheduler={"use_dynamic_shifting": True, "shift_terminal": 0.1},
+    ),
+    "hunyuanvideo-1.5-t2v-480p": Checkpoint(
+        "hunyuanvideo-community/HunyuanVideo-1.5-Diffusers-480p_t2v", _HUNYUANVIDEO_15
+    ),
+    "hunyuanvideo-1.5-t2v-720p": Checkpoint(
+        "hunyuanvideo-community/HunyuanVideo-1.5-Diffusers-720p_t2v", replace(_HUNYUANVIDEO_15, height=720, width=1280)
+    ),
+    "wan2.2-animate-14b": Checkpoint("Wan-AI/Wan2.2-Animate-14B-Diffusers", _WAN_ANIMATE, _CLIP),
+    "sana-video-2b-480p": Checkpoint("Efficient-Large-Model/SANA-Video_2B_480p_diffusers", _SANA_VIDEO, _FLOAT32_VAE),
+    "sana-video-2b-720p": Checkpoint(
+        "Efficient-Large-Model/SANA-Video_2B_720p_diffusers",
+        replace(_SANA_VIDEO, height=704, width=1280),
+        _FLOAT32_VAE,
+    ),
+    "kandinsky-6-pro": Checkpoint("kandinskylab/Kandinsky-6.0-Pro-5s-Diffusers", _KANDINSKY_6),
+    "kandinsky-6-pro-distill": Checkpoint(
+        "kandinskylab/Kandinsky-6.0-Pro-distill-5s-Diffusers", _KANDINSKY_6_DISTILLED
+    ),
 }
 """Published models by the name that `load_pipeline` takes.
 
 Sources: Wan2.1, github.com/Wan-Video/Wan2.1, README (1.3B) and generate.py; Wan2.2, github.com/Wan-Video/Wan2.2,
-wan/configs; the others, their pages, examples and defaults in diffusers 0.42.
+wan/configs; Kandinsky 6, github.com/kandinskylab/kandinsky-6, comfyui/kandinsky6/core_contract.py; HunyuanVideo 1.5,
+github.com/Tencent-Hunyuan/HunyuanVideo-1.5, README; the size of SANA-Video 720p, its table of aspect ratios in
+diffusers; the others, their pages, examples and defaults in diffusers 0.42.
 """
 
 
@@ -105,6 +164,8 @@ def recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
 
 def own_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
     """The authors' settings, whatever the pipeline's scheduler and inputs are."""
+    from galaxydit.pipelines.modular import parameters_of
+
     if checkpoint := checkpoint_of(pipe.config.get("_name_or_path")):
         return checkpoint.settings
     if type(pipe).__name__ == "WanPipeline":
@@ -115,8 +176,10 @@ def own_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
         by_layers = {10: WAN_TINY, 30: WAN_21_1_3B, 40: WAN_21_14B}
         if pipe.transformer.config.num_layers in by_layers:
             return by_layers[pipe.transformer.config.num_layers]
-    parameters = inspect.signature(type(pipe).__call__).parameters
+    if type(pipe).__name__ == "MiniMaxH3ModularPipeline":
+        return MINIMAX_H3
+    parameters = parameters_of(pipe)
     names = ("height", "width", "num_frames", "num_inference_steps", "guidance_scale")
     defaults = [parameters[name].default if name in parameters else None for name in names]
-    values: list[Any] = [None if default is inspect.Parameter.empty else default for default in defaults]
+    values: list[Any] = [None if default is Parameter.empty else default for default in defaults]
     return GenerationSettings(*values)

@@ -4,7 +4,6 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from inspect import signature
 from typing import Any
 
 from diffusers import DiffusionPipeline
@@ -12,6 +11,7 @@ from diffusers import DiffusionPipeline
 from galaxydit.errors import DataWarning, refusal
 from galaxydit.pipelines.clips import fit_images, read_videos
 from galaxydit.pipelines.inputs import IMAGES, VIDEOS, check_inputs, inputs_of, parse_inputs, read_inputs
+from galaxydit.pipelines.modular import parameters_of
 from galaxydit.pipelines.settings import FRAME_COUNTS, MOST, GenerationSettings
 from galaxydit.profiles.fingerprint import plain_config
 from galaxydit.runtime.recognition import transformers_of
@@ -41,7 +41,7 @@ def prepare_inputs(
     check_inputs(pipe, inputs)
     recommended = recommend(pipe)
     settings = fit_size(pipe, inputs, settings, recommended)
-    taken = signature(type(pipe).__call__).parameters.keys()
+    taken = parameters_of(pipe).keys()
     follows = follows_video(pipe)
     width, height = settings.width, settings.height
     size = None if width is None or height is None or not takes_images(pipe) else (width, height)
@@ -127,9 +127,8 @@ def _sides_like(
 
 def follows_video(pipe: DiffusionPipeline) -> bool:
     """Whether the result has a frame for each frame of the pipeline's video."""
-    kind = type(pipe)
-    taken = signature(kind.__call__).parameters
-    is_by_frame = any(base.__name__ in FRAME_BY_FRAME for base in kind.__mro__)
+    taken = parameters_of(pipe)
+    is_by_frame = any(base.__name__ in FRAME_BY_FRAME for base in type(pipe).__mro__)
     return "video" in taken and (is_by_frame or taken.keys().isdisjoint(FRAME_COUNTS))
 
 
@@ -141,7 +140,8 @@ def small_settings(pipe: DiffusionPipeline, settings: GenerationSettings) -> Gen
     temporal = next((getattr(pipe, name) for name in TEMPORAL if hasattr(pipe, name)), 4)
     patch: Any = plain_config(next(iter(transformers_of(pipe).values()))).get("patch_size_t") or 1
     latents = 1 if frames is None else (frames - 1) // temporal + 1
-    few = max(2, min(SMALL_LATENT_FRAMES, -(-latents // 2)))
+    keeps_length = hasattr(pipe, "min_duration")  # MiniMax-H3 makes no shorter video
+    few = latents if keeps_length else max(2, min(SMALL_LATENT_FRAMES, -(-latents // 2)))
     few = min(latents, -(-few // patch) * patch)
     modulus, side = modulus_of(pipe), pixels_of_token(pipe)
     per_frame = (height // side) * (width // side)
@@ -149,13 +149,14 @@ def small_settings(pipe: DiffusionPipeline, settings: GenerationSettings) -> Gen
     if scale < 1:
         smaller = (max(2 * modulus, round(scale * length / modulus) * modulus) for length in (height, width))
         height, width = (min(new, old) for new, old in zip(smaller, (height, width), strict=True))
-    frames = None if frames is None else min(frames, (few - 1) * temporal + 1)
+    if frames is not None and not keeps_length:
+        frames = min(frames, (few - 1) * temporal + 1)
     return replace(settings, height=height, width=width, num_frames=frames)
 
 
 def takes_images(pipe: DiffusionPipeline) -> bool:
     """Whether the pipeline takes an image or a video, and a size."""
-    taken = signature(type(pipe).__call__).parameters.keys()
+    taken = parameters_of(pipe).keys()
     return {"height", "width"} <= taken and not taken.isdisjoint((*IMAGES, *VIDEOS))
 
 

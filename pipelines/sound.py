@@ -18,6 +18,7 @@ def sound_of(pipe: DiffusionPipeline, output: Any) -> Sound | None:
         return None
     vocoder = getattr(getattr(pipe, "vocoder", None), "config", {})
     rate = vocoder.get("output_sampling_rate") or getattr(pipe, "audio_sample_rate", None)
+    rate = getattr(output, "sampling_rate", None) or rate  # of a modular pipeline
     try:
         samples = np.atleast_2d(torch.as_tensor(found[0]).detach().float().cpu().numpy())
         if rate in AAC_RATES and samples.ndim == 2 and len(samples) in LAYOUTS and np.isfinite(samples).all():

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanPipeline, WanTransformer3DModel
+from diffusers.modular_pipelines import WanBlocks
 
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.wan_tiny.tools import build
@@ -100,6 +101,16 @@ def tiny_wan_folder(tiny_wan_pipeline: WanPipeline, tmp_path: Path) -> Path:
     """The same pipeline, saved."""
     tiny_wan_pipeline.save_pretrained(tmp_path / "tiny-wan")
     return tmp_path / "tiny-wan"
+
+
+@pytest.fixture
+def tiny_modular_folder(tiny_wan_pipeline: WanPipeline, tmp_path: Path) -> Path:
+    """The parts of the same pipeline, saved as those of a modular one."""
+    pipe = WanBlocks().init_pipeline()
+    names = ("transformer", "vae", "text_encoder", "tokenizer", "scheduler")
+    pipe.update_components(**{name: getattr(tiny_wan_pipeline, name) for name in names})
+    pipe.save_pretrained(str(tmp_path / "modular"), overwrite_modular_index=True)
+    return tmp_path / "modular"
 
 
 @pytest.fixture

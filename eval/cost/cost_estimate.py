@@ -10,6 +10,7 @@ from galaxydit.eval.cost.hardware import gpu_of, kernel_of
 from galaxydit.eval.cost.operations import MASKED
 from galaxydit.eval.cost.predict import Platform, Workload, fitted, predict, splits
 from galaxydit.pipelines.published_models import CHECKPOINTS
+from galaxydit.policies.policy import FEW_STEPS, GENERAL_FEW_STEPS
 from galaxydit.request import Request
 
 FIT = "constants fitted to published measurements and to those of this project (eval/cost/measurements.json)"
@@ -69,6 +70,7 @@ class Estimate:
     accelerated: Cost | None
     fits: bool  # whether the peak memory is below the GPU's
     sources: tuple[str, ...]  # of shapes, constants and intervals
+    notes: tuple[str, ...] = ()  # what the speedup needs
 
     @property
     def saved_joules(self) -> float | None:
@@ -79,7 +81,8 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, with `saved_joules`; some names are those of the ML.ENERGY leaderboard."""
-        return asdict(self) | {"sources": list(self.sources), "saved_joules": self.saved_joules}
+        lists = {"sources": list(self.sources), "notes": list(self.notes)}
+        return asdict(self) | lists | {"saved_joules": self.saved_joules}
 
 
 @proposing
@@ -138,8 +141,19 @@ def estimate(
     shown = (work.height, work.width, work.frames, work.steps)
     return Estimate(
         model, device.name, gpus, kernel, compiled, platform.split, *shown, videos, speedup, plain, accelerated,
-        peak < device.memory, _sources(shape, platform),
+        peak < device.memory, _sources(shape, platform), _few_steps(work, speedup),
     )  # fmt: skip
+
+
+def _few_steps(work: Workload, speedup: float | None) -> tuple[str, ...]:
+    """A note that a speedup needs a profile, for so few steps that all are computed without one."""
+    calls = work.steps - work.shape.uncalled_steps
+    if speedup in (None, 1.0) or calls > GENERAL_FEW_STEPS:
+        return ()
+    if calls <= FEW_STEPS:
+        return (f"{calls} steps are too few to reuse any, so all are computed and nothing is saved",)
+    cure = "until `galaxydit calibrate` has made one, nothing is saved"
+    return (f"{calls} steps are too few to reuse any without a profile, so {cure}",)
 
 
 def _workload(model: str, shape: Architecture, size: str | None, frames: int | None, steps: int | None) -> Workload:
@@ -206,7 +220,7 @@ def _peak_bytes(work: Workload, gpus: int, held: int) -> Interval:
     weights = BYTES * (shape.text_encoder.parameters + shape.vae.parameters)
     weights += shape.transformers * work.operations.weight_bytes
     tokens = shape.tokens(work.height, work.width, work.frames) + shape.text_tokens
-    batch = shape.branches if shape.concatenates else 1
+    batch = 2 if shape.concatenates else 1
     block = BYTES * batch * tokens * (LIVE_WIDTHS * shape.width + 2 * shape.ffn_dim) / gpus
     features = 4 * BYTES * shape.vae.decoder_values_per_pixel * work.height * work.width * min(work.frames, 16)
     peak = weights + max(block + held, features)

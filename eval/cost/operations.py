@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 from galaxydit.eval.cost.architecture import BYTES, Architecture
 
+FACE_TOKENS = 5  # of the face in one frame, of Wan Animate: `face_encoder_num_heads` + 1 of diffusers' class
+
 
 @dataclass(frozen=True)
 class Operations:
@@ -89,7 +91,7 @@ def _joint(shape: Architecture, video: int, frames: int) -> Operations:
 
 
 def _hunyuan(shape: Architecture, video: int, frames: int) -> Operations:
-    """HunyuanVideo: blocks with a stream each for text and video, then blocks with one for both."""
+    """HunyuanVideo: blocks with a stream each for text and video, then blocks with one for both, which 1.5 lacks."""
     width, tokens, single = shape.width, video + shape.text_tokens, shape.single_blocks
     made = _stream(shape.blocks, video, width, shape.ffn_dim)
     made += _stream(shape.blocks, shape.text_tokens, width, shape.ffn_dim)
@@ -113,25 +115,76 @@ def _mochi(shape: Architecture, video: int, frames: int) -> Operations:
     return made + self_attention(shape.blocks, video + text, shape.heads, shape.head_dim)
 
 
-def _ltx2(shape: Architecture, video: int, frames: int) -> Operations:
-    """LTX-2: a video and an audio stream, each with cross-attention to the text and to the other."""
-    times, heads = shape.blocks, (shape.audio_heads, shape.audio_head_dim)
+def _with_audio(shape: Architecture, video: int, frames: int, heads: tuple[int, int]) -> Operations:
+    """A video and an audio stream, each with cross-attention to the text and to the other; `heads`, number and
+    dimension, are those with which the video reads the audio."""
+    times, audio_heads = shape.blocks, (shape.audio_heads, shape.audio_head_dim)
     width, inner = shape.width, shape.audio_heads * shape.audio_head_dim
-    audio = round(frames / shape.fps * shape.audio_tokens_per_second)
-    made = _with_cross_attention(shape, video, frames) + _stream(times, audio, inner, 4 * inner)
-    made += attention(times, audio, audio, *heads)
-    made += _cross(times, audio, shape.text_tokens, (inner, inner), *heads)
+    audio = shape.audio_tokens(frames)
+    made = _with_cross_attention(shape, video, frames)
+    made += _stream(times, audio, inner, shape.audio_ffn_dim or 4 * inner)
+    made += attention(times, audio, audio, *audio_heads)
+    made += _cross(times, audio, shape.text_tokens, (inner, inner), *audio_heads)
     made += _cross(times, video, audio, (width, inner), *heads)
-    return made + _cross(times, audio, video, (inner, width), *heads)
+    return made + _cross(times, audio, video, (inner, width), *audio_heads)
+
+
+def _ltx2(shape: Architecture, video: int, frames: int) -> Operations:
+    return _with_audio(shape, video, frames, (shape.audio_heads, shape.audio_head_dim))
+
+
+def _kandinsky6(shape: Architecture, video: int, frames: int) -> Operations:
+    return _with_audio(shape, video, frames, (shape.heads, shape.head_dim)) + _modulation(shape)
+
+
+def _minimax_h3(shape: Architecture, video: int, frames: int) -> Operations:
+    """MiniMax-H3: text, audio and video in one stream, with gated feed-forward."""
+    times, width, inner = shape.blocks, shape.width, shape.heads * shape.head_dim
+    tokens = video + shape.audio_tokens(frames) + shape.text_tokens
+    made = linear(3 * times, tokens, width, inner) + linear(times, tokens, inner, width)
+    made += linear(times, tokens, width, 2 * shape.ffn_dim) + linear(times, tokens, shape.ffn_dim, width)
+    return made + self_attention(times, tokens, shape.heads, shape.head_dim) + _modulation(shape)
+
+
+def _modulation(shape: Architecture) -> Operations:
+    """Projections of the time embedding, which few rows read: weights without operations that count."""
+    return Operations(weight_bytes=BYTES * shape.blocks * shape.modulation_weights)
+
+
+def _wan_animate(shape: Architecture, video: int, frames: int) -> Operations:
+    """Wan Animate: Wan's blocks, and some in which the tokens of a frame read the motion of the face in it."""
+    times, width = shape.face_blocks, shape.width
+    motions = FACE_TOKENS * (shape.vae.latent_frames(frames) + shape.reference_frames)
+    made = linear(2 * times, video, width, width) + linear(2 * times, motions, width, width)
+    made += attention(times, video, FACE_TOKENS, shape.heads, shape.head_dim)
+    return made + _with_cross_attention(shape, video, frames)
+
+
+def _sana_video(shape: Architecture, video: int, frames: int) -> Operations:
+    """SANA-Video: linear self-attention, cross-attention to the text, feed-forward of convolutions."""
+    times, width, hidden = shape.blocks, shape.width, shape.ffn_dim
+    heads = (shape.heads, shape.head_dim)
+    made = linear(4 * times, video, width, width)
+    # values @ keys and their product with the queries, (head_dim, head_dim) each, and the sum of keys @ queries
+    made += Operations(matrix_flops=times * video * shape.heads * (4 * shape.head_dim**2 + 2 * shape.head_dim))
+    made += _cross(times, video, shape.text_tokens, (width, width), *heads)
+    made += linear(times, video, width, 2 * hidden) + linear(times, video, hidden, width)
+    depthwise = 2 * hidden * video * times
+    made += Operations(matrix_flops=2 * 9 * depthwise, activation_bytes=2 * BYTES * depthwise)  # 3x3
+    return made + linear(times, video, 3 * width, width)  # over three frames
 
 
 BLOCKS: dict[str, Callable[[Architecture, int, int], Operations]] = {
     **dict.fromkeys(("wan", "ltx", "cosmos", "kandinsky"), _with_cross_attention),
     "cogvideox": _joint,
-    "hunyuan": _hunyuan,
+    **dict.fromkeys(("hunyuan", "hunyuan15"), _hunyuan),
     "mochi": _mochi,
     "ltx2": _ltx2,
+    "kandinsky6": _kandinsky6,
+    "minimax_h3": _minimax_h3,
+    "wan_animate": _wan_animate,
+    "sana_video": _sana_video,
 }
 """By family: the function from shape, number of video tokens and number of frames to the operations of all blocks."""
-MASKED = ("hunyuan",)
+MASKED = ("hunyuan", "hunyuan15")
 """Families whose diffusers class passes a mask to self-attention."""

@@ -161,7 +161,7 @@ def predict(work: Workload, platform: Platform, constants: Constants, compute_fr
     """
     gpu, gpus, shape, count = platform.gpu, platform.gpus, work.shape, work.operations
     own, shared, like = constants.gpus[gpu.like], constants.shared, GPUS[gpu.like]
-    calls = work.steps * shape.branches * compute_fraction
+    calls = (work.steps - shape.uncalled_steps) * shape.branches * compute_fraction
     of_call = layer_seconds(count, platform, constants)
     matrix, attention, elementwise = (calls / gpus * part for part in of_call)
     exchange = _exchange_seconds(work, platform, constants, calls) if gpus > 1 else 0.0
@@ -192,7 +192,7 @@ def _exchange_seconds(work: Workload, platform: Platform, constants: Constants, 
     rate = constants.gpus[platform.gpu.like].ulysses_fraction * link
     ulysses = 4 * local * (platform.ulysses - 1) / platform.ulysses / rate
     ring = 2 * local * (platform.ring - 1) / (shared.ring_fraction * link)
-    calls /= work.shape.branches if work.shape.concatenates else 1
+    calls *= work.shape.calls / work.shape.branches
     return ulysses + ring + calls * work.operations.attentions * shared.exchange_seconds / work.batch
 
 

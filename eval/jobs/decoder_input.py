@@ -13,6 +13,7 @@ from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 from safetensors.torch import load, save
 
+from galaxydit.pipelines.memory import free_hooks
 from galaxydit.pipelines.video import hash_frames
 
 NAME = "latents"
@@ -46,7 +47,7 @@ def decode_frames(pipe: DiffusionPipeline, latents: torch.Tensor, frames_sha256:
         with torch.no_grad():
             video = pipe.vae.decode(latents.to(pipe._execution_device), return_dict=False)[0]
         frames = np.asarray(pipe.video_processor.postprocess_video(video, output_type="np")[0], dtype=np.float32)
-        pipe.maybe_free_model_hooks()
+        free_hooks(pipe)
     except (AttributeError, TypeError, ValueError, RuntimeError):  # the pipeline decodes in another way
         return None
     return frames if hash_frames(frames) == frames_sha256 else None

@@ -27,6 +27,7 @@ from galaxydit.pipelines.conditions import code_identity, conditions_of
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.inputs import verify_files
 from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.modular import hide_progress
 from galaxydit.pipelines.prompt_length import warn_of_long_prompts
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import Maker, Output, Rank, Record, Store, Unit
@@ -199,5 +200,5 @@ def load(job: Job) -> tuple[DiffusionPipeline, GenerationSettings]:
     """The pipeline of a job, and its settings, recommended where the job sets none."""
     dtype = None if job.dtype is None else getattr(torch, job.dtype)
     pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision, offload=job.offload, **job.additions)
-    pipe.set_progress_bar_config(disable=True)
+    hide_progress(pipe)
     return pipe, replace(recommended_settings(pipe), **job.settings)

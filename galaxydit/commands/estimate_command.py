@@ -72,6 +72,7 @@ def conclusions(made: "Estimate") -> list[str]:
         share = made.saved_joules / made.plain.energy_per_video_joules.value
         each = f"saves {made.saved_joules / 1000:.3g} kJ ({share:.0%}) and {plain - faster:.3g} s for each video"
         lines.append(f"the plugin at {made.speedup:g}x by compute {each}")
+    lines += made.notes
     if not made.fits:
         lines.append(f"the expected peak memory exceeds one {made.gpu}: offload, or take a smaller size")
     return lines

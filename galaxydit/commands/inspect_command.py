@@ -64,13 +64,15 @@ def _show_published(model: str, checkpoint: "Checkpoint", as_json: bool) -> None
     settings = {name: value for name, value in asdict(checkpoint.settings).items() if value is not None}
     unknown = "the profile, which the weights decide; without one, the general schedule plans the steps"
     if as_json:
-        data = {"weights": None, "shape": asdict(shape), "recommended_settings": settings, "unknown": [unknown]}
+        shown = asdict(shape) | {"calls": shape.calls}
+        data = {"weights": None, "shape": shown, "recommended_settings": settings, "unknown": [unknown]}
         show_json(data | {"estimate": cost.to_dict()})
         return
     facts = {"family": shape.family, "blocks": shape.blocks, "width": shape.width, "branches": shape.branches}
+    facts |= {"calls a step": shape.calls}
     show(f"the weights of {checkpoint.hub_id} are not on this machine; its published shape:")
     show(Table(("", ""), [(name, str(value)) for name, value in facts.items()], 2))
-    show(headline(cost), estimate_table(cost), f"unknown: {unknown}", _line_of(settings))
+    show(headline(cost), estimate_table(cost), *cost.notes, f"unknown: {unknown}", _line_of(settings))
 
 
 def _line_of(settings: dict[str, Any]) -> str:

@@ -77,13 +77,14 @@ class ModelOptions:
         import transformers
 
         from galaxydit.pipelines.loading import load_pipeline
+        from galaxydit.pipelines.modular import hide_progress
 
         diffusers.logging.disable_progress_bar()
         transformers.logging.disable_progress_bar()
         dtype = self.dtype and getattr(torch, self.dtype)
         options = {name: value for name, value in vars(self).items() if name not in ("model", "dtype")}
         pipe = load_pipeline(self.model, dtype=dtype, device=device, **options)
-        pipe.set_progress_bar_config(disable=True)
+        hide_progress(pipe)
         return pipe
 
 

@@ -10,7 +10,6 @@ says that the process answers, `/ready` that another request would be served. Th
 """
 
 import base64
-import inspect
 import os
 import tempfile
 import threading
@@ -34,6 +33,7 @@ from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.inputs import IMAGES, check_inputs
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.memory import is_out_of_memory
+from galaxydit.pipelines.modular import parameters_of
 from galaxydit.pipelines.published_models import own_settings, recommended_settings
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import save_video
@@ -132,4 +132,4 @@ def app() -> FastAPI:
 
 
 def _takes(pipe: DiffusionPipeline, name: str) -> bool:
-    return name in inspect.signature(type(pipe).__call__).parameters
+    return name in parameters_of(pipe)

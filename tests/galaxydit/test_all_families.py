@@ -4,7 +4,7 @@ Sizes follow the tiny configurations of diffusers' own tests.
 """
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -281,6 +281,20 @@ _ENTRIES = (
     ),
 )
 TINY = {tiny.class_name: tiny for tiny in _ENTRIES}
+_LTX_23 = {"gated_attn": True, "cross_attn_mod": True, "audio_gated_attn": True, "audio_cross_attn_mod": True}
+_LTX_23 |= {"use_prompt_embeddings": False, "perturbed_attn": True}
+_LTX_25 = {"ff_bias": False, "use_keyframes_abs_pos_embedding": True}
+_LTX_2 = TINY["LTX2VideoTransformer3DModel"]
+VERSIONS = {
+    name: replace(
+        _LTX_2,
+        sizes=_LTX_2.sizes | sizes,
+        conditions=_TEXT | {"audio_encoder_hidden_states": (8, 8)},  # projected before the transformer
+        fixed=_LTX_2.fixed | {"sigma": torch.tensor(500.0)},
+    )
+    for name, sizes in {"LTX-2.3": _LTX_23, "LTX-2.5": _LTX_23 | _LTX_25}.items()
+}
+"""Published versions of a class whose blocks differ, with what diffusers' converters set."""
 
 
 def noise(shapes: dict[str, tuple[int, ...]], seed: int) -> dict[str, Tensor]:
@@ -405,9 +419,9 @@ class EveryProxy(Observer):
         self.shapes[name].append(tensor.shape)
 
 
-@pytest.fixture(params=TINY)
+@pytest.fixture(params=[*TINY, *VERSIONS])
 def tiny(request: pytest.FixtureRequest) -> Tiny:
-    return TINY[request.param]
+    return (TINY | VERSIONS)[request.param]
 
 
 @pytest.fixture

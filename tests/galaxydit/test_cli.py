@@ -20,14 +20,17 @@ from galaxydit.commands.console import show_json
 from galaxydit.commands.demo_command import demo_table
 from galaxydit.commands.inspect_command import describe_profile
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.cost.architecture import architecture_of
 from galaxydit.eval.demo import DemoResult
 from galaxydit.eval.jobs import maker
 from galaxydit.pipelines import model_names
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.published_models import CHECKPOINTS
 from galaxydit.pipelines.settings import GenerationSettings, Offload
 from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import load_video, to_uint8
+from galaxydit.policies.policy import GENERAL_FEW_STEPS
 from galaxydit.profiles.profile_registry import load_profile
 
 SMALL = ["--height", "32", "--width", "32", "--frames", "5", "--steps", "12", "--guidance", "3", "--seed", "2"]
@@ -210,6 +213,20 @@ def test_inspect_shows_blocks_branches_and_hooks(tiny_wan_folder: Path, capsys: 
         "unknown:\n  - the PSNR at any speedup",
     ):
         assert text in shown
+
+
+@pytest.mark.parametrize("model", CHECKPOINTS)
+def test_inspect_answers_for_a_published_model_without_weights(
+    model: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("galaxydit.pipelines.model_names.try_to_load_from_cache", lambda *_, **__: None)
+    settings, calls = CHECKPOINTS[model].settings, architecture_of(model).calls
+    assert run("inspect", "--model", model) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"calls a step {calls} " in shown
+    assert f"num_frames {settings.num_frames}, steps {settings.steps}" in shown
+    is_short = settings.steps <= GENERAL_FEW_STEPS
+    assert ("too few to reuse any without a profile" in shown) == is_short
 
 
 def test_inspect_prints_json(tiny_wan_folder: Path, capsys: pytest.CaptureFixture):

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from diffusers import CogVideoXDPMScheduler
-from tiny_parts import IMAGE, SIZE, Tiny, build_transformer, masks, texts, unipc
+from tiny_parts import IMAGE, SIZE, Tiny, build_transformer, flow, masks, texts, unipc
 from tiny_table import LTX, NAMED, NAMED_BATCH, PIPELINES, WAN
 
 import galaxydit
+from galaxydit.errors import FullComputeWarning
 from galaxydit.pipelines.published_models import CHECKPOINTS
 
 _FROM_TEXT = Tiny("WanPipeline", "WanTransformer3DModel", WAN, NAMED, texts() | SIZE)
@@ -50,8 +51,19 @@ MODELS = {
     "mochi-1": PIPELINES["Mochi"],
     "cosmos-predict2.5-2b": PIPELINES["Cosmos-Predict2.5"],
     "cosmos-predict2-2b-video2world": PIPELINES["Cosmos-Predict2 video"],
+    "hunyuanvideo-1.5-t2v-480p": replace(PIPELINES["HunyuanVideo 1.5"], scheduler=flow(shift=5.0)),
+    "hunyuanvideo-1.5-t2v-720p": replace(PIPELINES["HunyuanVideo 1.5"], scheduler=flow(shift=9.0)),
+    "wan2.2-animate-14b": PIPELINES["Wan Animate"],
+    "sana-video-2b-480p": replace(PIPELINES["SANA-Video"], scheduler=unipc(flow_shift=8.0)),
+    "sana-video-2b-720p": replace(PIPELINES["SANA-Video"], scheduler=unipc(flow_shift=8.0)),
+    "kandinsky-6-pro": replace(PIPELINES["Kandinsky 6"], scheduler=flow(shift=5.0)),
+    "kandinsky-6-pro-distill": PIPELINES["Kandinsky 6"],
 }
-ELSEWHERE = {"ltx-2"}  # test_ltx2_pipelines.py has its parts
+ELSEWHERE = {
+    *("ltx-2", "ltx-2.3", "ltx-2.5"),  # test_ltx2_pipelines.py has their parts
+    "minimax-h3",  # test_modular_pipelines.py has its parts
+}
+FEW_STEPS = ("wan2.2-animate-14b", "kandinsky-6-pro-distill")
 
 
 def built(name: str) -> tuple[Any, Callable[[], Any]]:
@@ -70,7 +82,7 @@ def test_every_published_model_is_here() -> None:
     assert MODELS.keys() | ELSEWHERE == CHECKPOINTS.keys()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in FEW_STEPS])
 def test_nothing_is_warned_of_at_the_authors_settings(name: str, recwarn: pytest.WarningsRecorder) -> None:
     pipe, run = built(name)
     with galaxydit.accelerate(pipe) as acceleration:
@@ -80,3 +92,15 @@ def test_nothing_is_warned_of_at_the_authors_settings(name: str, recwarn: pytest
     assert line.startswith("Asked for 2x (the default), reached ")
     assert "because" not in line
     assert 1 / acceleration.report.compute_fraction == pytest.approx(2.0, rel=0.05)
+
+
+@pytest.mark.parametrize("name", FEW_STEPS)
+def test_a_model_that_takes_few_steps_is_computed_in_full_and_it_is_said(
+    name: str, general_few_steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("galaxydit.config.GENERAL_FEW_STEPS", general_few_steps)
+    pipe, run = built(name)
+    with galaxydit.accelerate(pipe) as acceleration, pytest.warns(FullComputeWarning, match="too few to reuse any"):
+        run()
+    assert acceleration.report.compute_fraction == 1.0
+    assert CHECKPOINTS[name].settings.steps <= general_few_steps

@@ -2,12 +2,14 @@
 
 import re
 from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 
 import diffusers
 import pytest
-from diffusers import ParallelConfig
+import torch
+from diffusers import Cosmos3OmniTransformer, ParallelConfig
 from family_tables import rows_with_pipelines, to_markdown, video_pipelines
 from torch import nn
 
@@ -81,6 +83,44 @@ def test_the_reason_is_given(name: str) -> None:
     kind = type(name, (nn.Module if "Transformer" in name else SimpleNamespace,), {})
     with pytest.raises(GalaxyDiTError, match=f"{name} is not supported: it.*; use it without galaxydit"):
         galaxydit.accelerate(kind())
+
+
+@torch.no_grad()
+def test_cosmos3_is_refused_by_the_tensors_and_the_order_that_reuse_would_need() -> None:
+    torch.manual_seed(0)
+    transformer = Cosmos3OmniTransformer(
+        head_dim=6,
+        hidden_size=12,
+        intermediate_size=24,
+        latent_channel=2,
+        latent_patch_size=1,
+        num_attention_heads=2,
+        num_hidden_layers=2,
+        num_key_value_heads=1,
+        patch_latent_dim=2,
+        rope_axes_dim=[1, 1, 1],
+        vocab_size=32,
+    ).eval()
+    with pytest.raises(GalaxyDiTError) as refused:
+        galaxydit.accelerate(transformer)
+    taken = signature(transformer.forward).parameters
+    assert "hidden_states" not in taken
+    assert all(name in str(refused.value) for name in taken if name.endswith("_tokens"))
+    assert [*signature(transformer.layers[0].forward).parameters][:2] == ["und_seq", "gen_seq"]
+    assert "(gen_seq, und_seq)" in str(refused.value)
+
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+    transformer.layers[-1].register_forward_hook(lambda module, inputs, output: seen.append(output))
+    layout = {"text_indexes": torch.arange(2), "position_ids": torch.zeros((3, 6), dtype=torch.long), "und_len": 2}
+    layout |= {"sequence_length": 6, "vision_token_shapes": [(1, 2, 2)], "vision_sequence_indexes": torch.arange(2, 6)}
+    layout |= {"vision_mse_loss_indexes": torch.arange(2, 6), "vision_noisy_frame_indexes": [torch.tensor([0])]}
+    for time in (900.0, 100.0):
+        noise = {"vision_tokens": [torch.randn(1, 2, 1, 2, 2)], "vision_timesteps": torch.full((4,), time)}
+        predictions = transformer(torch.tensor([1, 2]), **layout, **noise, return_dict=False)
+    assert isinstance(predictions[0], list)
+    (first_text, first), (second_text, second) = seen
+    assert torch.equal(first_text, second_text), "a cache that follows it would never compute again"
+    assert not torch.equal(first, second)
 
 
 def test_a_pipeline_with_a_u_net_is_refused_with_the_reason() -> None:

@@ -7,7 +7,13 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 import torch
-from diffusers import FlowMatchHeunDiscreteScheduler, UniPCMultistepScheduler, WanPipeline, WanTransformer3DModel
+from diffusers import (
+    FlowMatchEulerDiscreteScheduler,
+    FlowMatchHeunDiscreteScheduler,
+    UniPCMultistepScheduler,
+    WanPipeline,
+    WanTransformer3DModel,
+)
 from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 
 from galaxydit.errors import GalaxyDiTError
@@ -60,6 +66,24 @@ def test_a_published_model_is_loaded_as_its_makers_run_it(
     load_pipeline("cogvideox-2b", device="cpu", dtype=torch.bfloat16)
     source, given = asked[-1]
     assert (source, given["dtype"]["default"]) == ("THUDM/CogVideoX-2b", torch.bfloat16)
+
+
+def test_the_transformer_and_the_scheduler_are_those_that_the_recipe_names(
+    tiny_wan_folder: Path, tiny_transformer: Callable[[int], WanTransformer3DModel], monkeypatch: pytest.MonkeyPatch
+):
+    """LTX-2.5's repository has a full transformer beside the distilled one of its index."""
+    tiny_transformer(2).save_pretrained(tiny_wan_folder / "transformer_full")
+    shifted = CHECKPOINTS["ltx-2.5"].scheduler
+    recipe = replace(CHECKPOINTS["ltx-2.5"], hub_id=str(tiny_wan_folder), scheduler={"flow_shift": 2.0})
+    monkeypatch.setitem(CHECKPOINTS, "ltx-2.5", recipe)
+    monkeypatch.setattr(loading, "_download_index", lambda *_: tiny_wan_folder / model_names.INDEX)
+    asked = []
+    monkeypatch.setattr(loading, "_download", lambda *given: asked.append(given[-1]) or tiny_wan_folder)
+    pipe = load_pipeline("ltx-2.5", device="cpu")
+    assert pipe.transformer.config.num_layers == 2
+    assert pipe.scheduler.config.flow_shift == 2.0
+    assert asked == [{"transformer": None}], "the distilled one is not fetched"
+    assert FlowMatchEulerDiscreteScheduler.from_config({}, **shifted).config.shift_terminal == 0.1
 
 
 @pytest.mark.parametrize("name", ["wan2.1-t2v-1.3b", HUB_ID])

@@ -10,6 +10,9 @@ from galaxydit.pipelines import published_models as models
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.settings import GenerationSettings
 
+# MiniMax-H3 is distilled, and the guider of HunyuanVideo 1.5 belongs to the checkpoint.
+WITHOUT_SCALE = ("minimax-h3", "hunyuanvideo-1.5")
+
 
 @pytest.fixture
 def wan_with(tiny_transformer: Callable) -> Callable[..., WanPipeline]:
@@ -42,9 +45,17 @@ def test_a_published_model_is_known_by_its_hub_id(wan_with: Callable, name: str)
     pipe.register_to_config(_name_or_path=checkpoint.hub_id)
     assert recommended_settings(pipe) == checkpoint.settings
     assert all(isinstance(getattr(torch, dtype), torch.dtype) for dtype in checkpoint.dtypes.values())
-    assert {"height", "width", "num_frames", "steps", "guidance_scale", "fps"} <= {
-        field for field, value in asdict(checkpoint.settings).items() if value is not None
-    }
+    known = {field for field, value in asdict(checkpoint.settings).items() if value is not None}
+    assert {"height", "width", "num_frames", "steps", "fps"} <= known
+    assert ("guidance_scale" in known) == (not name.startswith(WITHOUT_SCALE))
+
+
+def test_negative_prompts_are_those_of_diffusers():
+    from diffusers.pipelines.ltx2.utils import DEFAULT_NEGATIVE_PROMPT
+    from diffusers.pipelines.sana_video.pipeline_sana_video import EXAMPLE_DOC_STRING
+
+    assert models.LTX_23_NEGATIVE == DEFAULT_NEGATIVE_PROMPT
+    assert f'negative_prompt = "{models.SANA_NEGATIVE}"' in EXAMPLE_DOC_STRING
 
 
 def test_a_scheduler_without_a_flow_shift_gets_none(wan_with: Callable):

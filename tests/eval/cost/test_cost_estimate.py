@@ -29,6 +29,15 @@ def test_every_published_checkpoint_is_estimated(model: str, gpu: str) -> None:
     assert made.plain.batch_latency_s.low < made.plain.batch_latency_s.value < made.plain.batch_latency_s.high
 
 
+@pytest.mark.parametrize(("steps", "said"), [(8, "nothing is saved"), (25, "galaxydit calibrate"), (26, None)])
+def test_steps_that_are_too_few_to_reuse_any_are_told(steps: int, said: str | None) -> None:
+    made = galaxydit.estimate("kandinsky-6-pro-distill", steps=steps, speedup=2.0)
+    assert (said is None) == (made.notes == ())
+    assert said is None or f"{steps} steps are too few to reuse any" in made.notes[0]
+    assert said is None or said in made.notes[0]
+    assert galaxydit.estimate("kandinsky-6-pro-distill", steps=steps).notes == ()
+
+
 def test_an_estimate_loads_neither_torch_nor_diffusers() -> None:
     code = (
         "import sys, galaxydit; galaxydit.estimate('wan2.1-t2v-14b', speedup=2.0); "

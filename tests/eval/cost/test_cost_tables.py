@@ -1,12 +1,15 @@
 """The tables of costs are those that the command prints."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from galaxydit.cli import main
+from galaxydit.eval.cost.architecture import architecture_of
 from galaxydit.eval.cost.cost_tables import cost_table, measured_table
+from galaxydit.pipelines.published_models import CHECKPOINTS
 
 EVAL = Path(__file__).parents[3] / "eval"
 
@@ -20,6 +23,24 @@ EVAL = Path(__file__).parents[3] / "eval"
 )
 def test_the_page_has_the_table_that_the_command_prints(table: Callable[[], str], page: str) -> None:
     assert table() in (EVAL / page).read_text(encoding="utf-8")
+
+
+def test_the_page_names_every_published_model_and_its_figures() -> None:
+    """Sizes, frames, steps and calls of the models that have a row of their own."""
+    page = (EVAL.parent / "pipelines" / "README.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `") and line.count("|") == 7]
+    own = {name: line for line in rows for name in re.findall("`(.+?)`", line.split("|")[1])}
+    assert len(own) > 8
+    for name, checkpoint in CHECKPOINTS.items():
+        settings, shape = checkpoint.settings, architecture_of(name)
+        assert f"`{name}`" in page
+        if name in own:
+            _, _, video, steps, guidance, calls, *_ = (cell.strip() for cell in own[name].split("|"))
+            assert f"{settings.width}x{settings.height}, {settings.num_frames} frames" in video
+            assert f"{settings.fps:g} fps" in video
+            assert (", sound" in video) == (shape.audio_tokens_per_second > 0)
+            assert (int(steps), int(calls)) == (settings.steps, shape.calls)
+            assert settings.guidance_scale is None or f"{settings.guidance_scale:g}" == guidance
 
 
 def test_the_command_names_the_saved_joules(capsys: pytest.CaptureFixture[str]) -> None:
