@@ -21,7 +21,8 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
     """Everything that the page shows, ready for `encode`; the page's scripts read it.
 
     `sources` has the place of each video by unit id: {"embedded": element id} or {"link": URL, "poster": URL of a
-    frame}; `where` is a sentence on it. A unit in "rows" has one of "video", "absent" and "failed".
+    frame}, with sound also "spectrogram": URL; `where` is a sentence on it. A unit in "rows" has one of "video",
+    "absent" and "failed", and with sound "sound".
     """
     figures = figures_of(run.records)
     shown = [figure.key for figure in figures]
@@ -33,6 +34,7 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
         "notes": _notes(run, summaries, devices),
         "where": where,
         "disturbed": bool(run.disturbance),
+        "hasSound": any(record.sound_rate is not None for record in run.records),
         # The first metric, or the compute fraction where nothing was measured.
         "worstFirst": next((key for key in shown if key in METRICS), "compute_fraction"),
         "figures": [asdict(figure) for figure in figures],
@@ -71,14 +73,18 @@ def step_letters(report: Mapping[str, Any]) -> str:
 
 
 def _skip_lines(records: Sequence[VideoRecord]) -> Iterator[str]:
-    """A line for each metric and reason, except that the baseline has no reference."""
-    counts = Counter(
-        (METRICS[name].title if name in METRICS else name, why)
-        for record in records
-        for name, why in record.skipped.items()
-        if record.variant != BASELINE or name not in METRICS or not METRICS[name].needs_reference
-    )
-    return (f"{title} for {count} video{'s' * (count > 1)}: {why}" for (title, why), count in counts.items())
+    """A line for each reason, with its metrics, except that the baseline has no reference."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for record in records:
+        for name, why in record.skipped.items():
+            metric = METRICS.get(name)
+            if record.variant != BASELINE or metric is None or not metric.needs_reference:
+                counts[name if metric is None else metric.title, why] += 1
+    titles: dict[tuple[str, int], list[str]] = {}
+    for (title, why), count in counts.items():
+        titles.setdefault((why, count), []).append(title)
+    for (why, count), names in titles.items():
+        yield f"{', '.join(names)} for {count} video{'s' * (count > 1)}: {why}"
 
 
 def _option(option: tuple[str, Any]) -> str:
@@ -154,6 +160,8 @@ def _unit(run: Run, record: VideoRecord, variant: int, source: Any) -> dict[str,
         unit["steps"] = step_letters(record.report)
     if source is None or record.shape is None:
         return unit | {"absent": record.damage or "the video's file cannot be read"}
+    if record.sound_shape is not None and record.sound_rate:
+        unit["sound"] = {"seconds": record.sound_shape[1] / record.sound_rate, "rate": record.sound_rate}
     return unit | {"video": source, "height": record.shape[1], "width": record.shape[2]}
 
 
