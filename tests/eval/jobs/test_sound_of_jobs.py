@@ -20,6 +20,7 @@ from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.maker import VideoMaker
 from galaxydit.eval.jobs.run_job import open_run, run_job
 from galaxydit.eval.metrics import LOG_MEL, SI_SDR
+from galaxydit.eval.metrics import METRICS as ALL
 from galaxydit.eval.report.page import write_page
 from galaxydit.eval.report.payload import page_data
 from galaxydit.eval.report.read_run import Run, read_run
@@ -146,6 +147,23 @@ def test_the_page_shows_both_spectrograms(sound_job: Callable[..., Run], embed: 
         assert (record.spectrogram in text) != embed
     assert text.count('"spectrogram":"data:image/png;base64,') == (3 if embed else 0)
     assert text.count('"sound":{"seconds":0.6000625,"rate":16000}') == 3
+
+
+@pytest.mark.parametrize("by_product", ["log_mel", "spectrogram.png"])
+def test_a_by_product_of_sound_that_raises_is_named(
+    sound_job: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, by_product: str
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("no luck")
+
+    if by_product == "log_mel":
+        monkeypatch.setitem(ALL, by_product, replace(LOG_MEL, function=fail))
+    else:
+        monkeypatch.setattr("galaxydit.eval.jobs.maker.encode_spectrogram", fail)
+    record = sound_job("repeat").records[1]
+    assert record.failures == {by_product: "RuntimeError: no luck"}
+    assert record.metrics["si_sdr"] == 120.0
+    assert record.sound is not None
 
 
 def test_low_tones_are_at_the_bottom_and_long_sounds_are_not_wider_than_a_screen() -> None:
