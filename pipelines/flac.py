@@ -1,7 +1,8 @@
-"""The sound of a video as a FLAC file, which keeps every sample.
+"""The sound of a video as a FLAC file, lossless at 24 bits.
 
-FLAC holds whole numbers, of 24 bits in all programs. A level is 2^-23 of full scale, so storing moves a float32 sample
-by at most 2^-24, 144 dB below full scale. Metrics measure the stored levels, so that a file gives their values again.
+FLAC holds whole numbers. A level of 24 bits is 2^-23 of full scale, so storing moves a sample by at most half a level,
+which is float32's own precision near full scale (1 itself becomes the highest level, 1 - 2^-23). Metrics measure the
+stored levels, so that a file gives their values again.
 """
 
 from io import BytesIO

@@ -18,8 +18,8 @@ def log_mel(samples: Samples, rate: int) -> NDArray[np.float64]:
     """Levels `(channels, BANDS, times)` in dB, at least -100.
 
     10 log10 of the power spectrum |X|^2, summed by `mel_filters`, under periodic Hann windows with a sum of 1. A window
-    has the first power of two of samples that lasts 0.04 s, and the next one begins a quarter of it later. Zeros
-    surround the sound, so that the first window is centred at the first sample.
+    has `window_length` samples, and the next one begins a quarter of it later. Zeros surround the sound, so that the
+    first window is centred at the first sample.
     """
     length = window_length(rate)
     window = np.hanning(length + 1)[:-1]
@@ -33,7 +33,7 @@ def log_mel(samples: Samples, rate: int) -> NDArray[np.float64]:
 
 
 def window_length(rate: int) -> int:
-    """Samples of a window, a power of two."""
+    """Samples of a window, the first power of two that lasts `WINDOW_SECONDS`."""
     return int(2 ** math.ceil(math.log2(WINDOW_SECONDS * rate)))
 
 

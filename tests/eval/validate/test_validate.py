@@ -81,6 +81,8 @@ def test_every_run_is_on_the_page_and_a_stopped_validation_resumes(
     assert {each["minus"]: each["prompts"] for each in data["differences"]}["half-the-steps"] == 2
     page = (out / "validation.md").read_text()
     assert all(f"| `{name}` | {what} |" in page for name, what in RUNS.items())
+    assert "Not measured: si_sdr, log_mel, rms_ratio, because the video has no sound." in page
+    assert "SI-SDR" not in page
     assert str(tmp_path) not in page + json.dumps(data)  # it is posted in public
     assert (out / "report.html").is_file()
 
