@@ -1,6 +1,8 @@
 """Jobs of pipelines that make sound: what is stored, measured, gated and shown."""
 
 import functools
+import re
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
@@ -83,6 +85,20 @@ def test_a_gate_on_si_sdr_fails_a_reversed_sound_and_passes_a_plain_repetition(s
     assert exit_code(root, "--min", "si_sdr=20", "--variant", "repeat") == 0
     assert exit_code(root, "--min", "si_sdr=20", "--variant", "backwards") == 1
     assert exit_code(root, "--min", "rms_ratio=0.99", "--max", "rms_ratio=1.01", "--variant", "backwards") == 0
+
+
+def test_the_gates_of_the_page_fail_a_reversed_and_a_quiet_sound_and_pass_a_repetition(
+    sound_job: Callable[..., Run],
+) -> None:
+    page = Path(__file__).parents[3] / "eval" / "README.md"
+    blocks = re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    gates = tomllib.loads(next(block for block in blocks if "si_sdr" in block))["gates"]
+    del gates["min"]["psnr"]  # the invented pictures have nothing in common
+    verdicts = check_run(sound_job("repeat", "backwards", "quieter"), Gates(min=gates["min"], max=gates["max"]))
+    failed = {(verdict.variant, verdict.name) for verdict in verdicts if not verdict.holds}
+    assert ("backwards", "si_sdr") in failed
+    assert {("quieter", "rms_ratio"), ("quieter", "log_mel")} <= failed
+    assert not [variant for variant, _ in failed if variant == "repeat"]
 
 
 def test_the_stored_waveform_gives_the_values_of_the_record_again(sound_job: Callable[..., Run]) -> None:
