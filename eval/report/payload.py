@@ -15,6 +15,7 @@ from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import VariantSummary, failure_lines, figures_of, summarise, values_of
 from galaxydit.foreign_text import printable
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.video import LAYOUTS
 
 
 def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -105,6 +106,9 @@ def _facts(run: Run, devices: Sequence[str]) -> list[tuple[str, str]]:
     if done is not None and done.shape is not None and done.settings is not None:
         frames, height, width, _ = done.shape
         facts.append(("size", f"{width}x{height}, {frames} frames"))
+        if done.sound_shape is not None and done.sound_rate:
+            channels, samples = done.sound_shape
+            facts.append(("sound", f"{LAYOUTS[channels]}, {done.sound_rate} Hz, {samples / done.sound_rate:.2f} s"))
         settings = {name: done.settings.get(name) for name in ("steps", "guidance_scale")}
         facts += [(name.replace("_", " "), f"{value:g}") for name, value in settings.items() if value is not None]
         facts.append(("device", ", ".join(devices)))

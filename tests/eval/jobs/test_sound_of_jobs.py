@@ -162,6 +162,7 @@ def test_the_page_shows_both_spectrograms(sound_job: Callable[..., Run], embed: 
             assert picture.size == (38, 80)  # a window every 256 samples
         assert (record.spectrogram in text) != embed
     assert text.count('"spectrogram":"data:image/png;base64,') == (3 if embed else 0)
+    assert '["sound","stereo, 16000 Hz, 0.60 s"]' in text
     assert text.count('"sound":{"seconds":0.6000625,"rate":16000}') == 3
 
 
