@@ -10,7 +10,7 @@ from galaxydit.foreign_text import drawable
 from galaxydit.pipelines.video import Sound
 from galaxydit.pipelines.written_by import save_figure
 
-COLOURS = ("#444444", "#1f6f8b", "#f2a541")
+STYLES = (("#444444", 4.0), ("#1f6f8b", 2.5), ("#f2a541", 1.0))  # colours and widths, so that equal lines are all seen
 
 
 def draw_sounds(sounds: Mapping[str, Sound], path: Path) -> None:
@@ -19,10 +19,10 @@ def draw_sounds(sounds: Mapping[str, Sound], path: Path) -> None:
 
     figure = Figure(figsize=(10, 2.4 + 1.6 * len(sounds)), layout="constrained")
     loudness, *panels = figure.subplots(1 + len(sounds), 1, sharex=True)
-    for (name, sound), colour in zip(sounds.items(), COLOURS, strict=False):
+    for (name, sound), (colour, width) in zip(sounds.items(), STYLES, strict=False):
         values = rms_of_tenths(sound)
         edges = np.minimum(np.arange(len(values) + 1) / 10, sound.samples.shape[1] / sound.rate)
-        loudness.stairs(values, edges, label=drawable(name), color=colour, linewidth=1.5)
+        loudness.stairs(values, edges, baseline=None, label=drawable(name), color=colour, linewidth=width)
     loudness.set_ylabel("RMS of each 0.1 s")
     loudness.set_ylim(bottom=0)
     loudness.legend(frameon=False, ncols=len(sounds), loc="lower right", bbox_to_anchor=(1, 1))
