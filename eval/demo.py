@@ -31,8 +31,7 @@ from galaxydit.pipelines.written_by import DEMO, png_mark, write_own_json
 
 FILES = ("side-by-side.mp4", "side-by-side.png", "baseline.mp4", "accelerated.mp4", "decisions.png", "report.json")
 SOUND_FILES = ("baseline.flac", "accelerated.flac", "sound.png")  # of a pipeline that makes sound
-SOUND_METRICS = ("si_sdr", "log_mel", "rms_ratio")
-METRICS = ("psnr", "ssim", *SOUND_METRICS)
+METRICS = ("psnr", "ssim", "si_sdr", "log_mel", "rms_ratio")
 FIELDS = ("denoise_seconds", "end_to_end_seconds", "compute_fraction", "energy_per_video_joules", "load", "shared")
 
 
@@ -62,9 +61,11 @@ class DemoResult:
 
     def reason(self, metric: str) -> str:
         """Why a metric has no value for some video beside the plain ones, "" if all have one."""
-        others = [each for name, way in self.ways.items() for each in way if way is not self.plain]
-        reasons = [each.skipped.get(metric) or each.failures.get(metric, "") for each in others]
-        return next(filter(None, reasons), "")
+        for way in list(self.ways.values())[1:]:
+            for each in way:
+                if reason := each.skipped.get(metric) or each.failures.get(metric):
+                    return reason
+        return ""
 
     def speedup(self, way: str, field: str) -> float:
         """Seconds of the plain videos / seconds of a way, each summed over the prompts."""

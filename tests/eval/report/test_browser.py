@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,24 @@ def test_one_sound_of_the_page_is_heard_at_a_time_while_the_videos_stay_in_step(
     see(browser, 1).find_elements("css selector", ".listen")[2].click()
     assert browser.execute_script(muted).count(False) == 1
     assert browser.execute_script(muted)[6] is False
+    assert complaints(browser) == []
+
+
+def test_the_value_that_is_farthest_from_the_best_one_is_the_worst(browser: Any, run_of: Callable[..., Path]) -> None:
+    ratios = {"a": (1.02, 1.01), "b": (2.0, 0.9), "c": (0.7, 1.1)}
+
+    def change(record: VideoRecord) -> VideoRecord:
+        if record.variant == "baseline":
+            return replace(record, metrics={})
+        is_fast = record.variant == "fast"
+        return replace(record, metrics={"rms_ratio": ratios[record.prompt][is_fast]})
+
+    open_report(browser, run_of([*ratios], change, variants={"baseline": 1.0, "slow": 2.0, "fast": 3.0}))
+    place = list(headings(browser, "#prompts")).index("RMS ratio")
+    assert column(browser, "#prompts", 0) == ["b", "c", "a"]
+    assert column(browser, "#prompts", place) == ["2.0000", "0.7000", "1.0200"]
+    assert "farthest from 1" in headings(browser, "#prompts")["RMS ratio"].text
+    assert "RMS ratio, best at 1" in browser.find_element("id", "plot").text
     assert complaints(browser) == []
 
 
