@@ -14,11 +14,13 @@ from PIL import Image
 import galaxydit
 from galaxydit.errors import listed, refusal
 from galaxydit.eval.demo_frames import demo_frames, typical_frame
+from galaxydit.eval.demo_sound import draw_sounds
 from galaxydit.eval.jobs.estimate import time_short_videos
 from galaxydit.eval.metrics import measure, select
 from galaxydit.files import replacing
 from galaxydit.pipelines.conditions import package_versions
 from galaxydit.pipelines.disturbance import PLAIN, disturbance
+from galaxydit.pipelines.flac import encode_flac
 from galaxydit.pipelines.generate import GeneratedVideo
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.table import amounts
@@ -28,7 +30,8 @@ from galaxydit.pipelines.video import display_scale, save_video
 from galaxydit.pipelines.written_by import DEMO, png_mark, write_own_json
 
 FILES = ("side-by-side.mp4", "side-by-side.png", "baseline.mp4", "accelerated.mp4", "decisions.png", "report.json")
-METRICS = ("psnr", "ssim")
+SOUND_FILES = ("baseline.flac", "accelerated.flac", "sound.png")  # of a pipeline that makes sound
+METRICS = ("psnr", "ssim", "si_sdr", "log_mel", "rms_ratio")
 FIELDS = ("denoise_seconds", "end_to_end_seconds", "compute_fraction", "energy_per_video_joules", "load", "shared")
 
 
@@ -36,7 +39,7 @@ FIELDS = ("denoise_seconds", "end_to_end_seconds", "compute_fraction", "energy_p
 class DemoResult:
     """The results of each prompt by way to generate (plain, accelerated and half the steps), and the written files.
 
-    reports: of the accelerated generations. files: the paths of `FILES`.
+    reports: of the accelerated generations. files: the paths of `FILES`, and with sound of `SOUND_FILES`.
     """
 
     settings: GenerationSettings
@@ -55,6 +58,14 @@ class DemoResult:
             each.metrics.get(field) if field in METRICS else getattr(each, field) for each in self.ways[way]
         ]
         return None if None in values else fmean(values)
+
+    def reason(self, metric: str) -> str:
+        """Why a metric has no value for some video beside the plain ones, "" if all have one."""
+        for way in list(self.ways.values())[1:]:
+            for each in way:
+                if reason := each.skipped.get(metric) or each.failures.get(metric):
+                    return reason
+        return ""
 
     def speedup(self, way: str, field: str) -> float:
         """Seconds of the plain videos / seconds of a way, each summed over the prompts."""
@@ -80,8 +91,8 @@ def run_demo(
 ) -> DemoResult:
     """Generate every prompt in three ways, prompt i from the noise of seed + i, and write the files to `out`.
 
-    The videos and pictures are of the first prompt. Short generations come first, so that one-time costs are not
-    timed. `acceleration` are arguments of `galaxydit.accelerate`; `on_progress` is told each stage and, beforehand,
+    The videos, sounds and pictures are of the first prompt. Short generations come first, so that one-time costs are
+    not timed. `acceleration` are arguments of `galaxydit.accelerate`; `on_progress` is told each stage and, beforehand,
     the expected seconds and joules. Raises GalaxyDiTError without prompts, and for fewer than 2 steps.
     """
     prompts = listed("prompts", prompts)
@@ -121,14 +132,15 @@ def run_demo(
 
     cases = tuple((prompt, seed + index) for index, prompt in enumerate(prompts))
     finished = {name: tuple(values) for name, values in results.items()}
-    result = DemoResult(settings, cases, finished, tuple(reports), tuple(out / name for name in FILES))
+    names = FILES + SOUND_FILES if all(video.sound is not None for video in videos) else FILES
+    result = DemoResult(settings, cases, finished, tuple(reports), tuple(out / name for name in names))
     on_progress("writing files")
     _write_files(result, videos, pipe)
     return result
 
 
 def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: DiffusionPipeline) -> None:
-    row, picture, baseline, fast, decisions, report = result.files
+    row, picture, baseline, fast, decisions, report, *of_sound = result.files
     frames = [video.frames for video in videos]
     scale = display_scale(frames[0])
     fps = result.settings.fps
@@ -137,8 +149,10 @@ def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: Dif
     with replacing(picture) as partly_written:
         typical = Image.fromarray(images[typical_frame(frames[-1], frames[0])])
         typical.save(partly_written, optimize=True, pnginfo=png_mark())
-    save_video(frames[0], baseline, fps, scale=scale)
-    save_video(frames[1], fast, fps, scale=scale)
+    save_video(frames[0], baseline, fps, scale=scale, sound=videos[0].sound)
+    save_video(frames[1], fast, fps, scale=scale, sound=videos[1].sound)
+    if of_sound:
+        _write_sounds(dict(zip(result.ways, videos, strict=True)), *of_sound)
     plot = BytesIO()
     result.reports[0].plot(plot)
     with replacing(decisions) as partly_written, Image.open(plot) as image:
@@ -157,6 +171,7 @@ def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: Dif
                     {"prompt": prompt, "seed": seed}
                     | {field: getattr(each, field) for field in FIELDS}
                     | {metric: each.metrics.get(metric) for metric in METRICS}
+                    | {"skipped": dict(each.skipped)}
                     for (prompt, seed), each in zip(result.cases, way, strict=True)
                 ],
             }
@@ -178,3 +193,11 @@ def _label(name: str, result: DemoResult) -> str:
     elif psnr is None:
         speedup = f"{first.denoise_seconds:.1f} s"
     return f"{name}, {speedup}" + ("" if psnr is None else f", {psnr:.1f} dB")
+
+
+def _write_sounds(videos: Mapping[str, GeneratedVideo], baseline: Path, fast: Path, picture: Path) -> None:
+    sounds = {name: video.sound for name, video in videos.items() if video.sound is not None}
+    for sound, path in zip(sounds.values(), (baseline, fast), strict=False):
+        with replacing(path) as partly_written:
+            partly_written.write_bytes(encode_flac(sound))
+    draw_sounds(sounds, picture)

@@ -61,9 +61,17 @@ def own_profile(path: Path) -> str:
 
 
 def own_video(path: Path) -> str:
+    return _own_media(path, "mp4")
+
+
+def own_sound(path: Path) -> str:
+    return _own_media(path, "flac")
+
+
+def _own_media(path: Path, form: str) -> str:
     import av
 
-    with av.open(f"file:{path}", format="mp4") as container:
+    with av.open(f"file:{path}", format=form) as container:
         return "" if container.metadata.get("comment") == MARK else NO_MARK
 
 

@@ -17,7 +17,9 @@ def sound_of(pipe: DiffusionPipeline, output: Any) -> Sound | None:
     if found is None:
         return None
     vocoder = getattr(getattr(pipe, "vocoder", None), "config", {})
-    rate = vocoder.get("output_sampling_rate") or getattr(pipe, "audio_sample_rate", None)
+    rate = vocoder.get("output_sampling_rate")  # before the others, which may be of the spectrogram that it reads
+    for name in ("audio_sample_rate", "audio_sampling_rate"):  # the latter of modular pipelines
+        rate = rate or getattr(pipe, name, None)
     rate = getattr(output, "sampling_rate", None) or rate  # of a modular pipeline
     try:
         samples = np.atleast_2d(torch.as_tensor(found[0]).detach().float().cpu().numpy())

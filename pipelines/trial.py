@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from diffusers import DiffusionPipeline
@@ -17,7 +17,7 @@ from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial_result import TrialResult
-from galaxydit.pipelines.video import hash_frames
+from galaxydit.pipelines.video import Sound, hash_frames
 from galaxydit.report import Report
 from galaxydit.runtime.recognition import transformers_of
 
@@ -35,9 +35,21 @@ class Attached:
 
 Attach = Callable[[DiffusionPipeline], AbstractContextManager[Attached]]
 Measured = tuple[dict[str, float], dict[str, str], dict[str, str]]
-Measure = Callable[[NDArray[np.float32], NDArray[np.float32] | None, str], Measured]
-"""Function of the video, the plain video (None for itself) and the prompt: values of metrics, why others do not suit
-the video, and errors, each by name."""
+
+
+class Measure(Protocol):
+    """Measures a video against the plain video, whose frames and sound are None for itself."""
+
+    def __call__(
+        self,
+        video: NDArray[np.float32],
+        reference: NDArray[np.float32] | None,
+        prompt: str,
+        *,
+        sound: Sound | None,
+        reference_sound: Sound | None,
+    ) -> Measured:
+        """Values of metrics, why others do not suit the video, and errors, each by name."""
 
 
 @contextmanager
@@ -61,6 +73,7 @@ class PlainVideo:
     operations: float = 0.0
     denoise_seconds: None = None
     end_to_end_seconds: None = None
+    sound: Sound | None = None
 
 
 def generate_with(
@@ -84,7 +97,14 @@ def generate_with(
     return replace(video, bytes_held=None if report is None else report.bytes_held, report=report)
 
 
-def psnr_alone(video: NDArray[np.float32], reference: NDArray[np.float32] | None, prompt: str) -> Measured:
+def psnr_alone(
+    video: NDArray[np.float32],
+    reference: NDArray[np.float32] | None,
+    prompt: str,
+    *,
+    sound: Sound | None = None,
+    reference_sound: Sound | None = None,
+) -> Measured:
     """The PSNR in dB; nothing without a plain video."""
     return ({} if reference is None else {"psnr": psnr(video, reference)}), {}, {}
 
@@ -121,10 +141,18 @@ def result_of(
         unit, fraction = "steps", share_of_steps
     elif report is not None and not counted:
         unit, fraction = "blocks", report.get("compute_fraction")
-    values, skipped, raised = measure(video.frames, None if reference is None else reference.frames, video.prompt)
+    values, skipped, raised = measure(
+        video.frames,
+        None if reference is None else reference.frames,
+        video.prompt,
+        sound=video.sound,
+        reference_sound=None if reference is None else reference.sound,
+    )
     return TrialResult(
         frames_sha256=hash_frames(video.frames),
         shape=tuple(video.frames.shape),
+        sound_shape=None if video.sound is None else video.sound.samples.shape,
+        sound_rate=None if video.sound is None else video.sound.rate,
         settings=asdict(video.settings),
         denoise_seconds=video.denoise_seconds,
         end_to_end_seconds=video.end_to_end_seconds,

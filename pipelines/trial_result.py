@@ -17,6 +17,8 @@ class TrialResult:
 
     frames_sha256: str | None = None  # of the decoded float frames, by `hash_frames`
     shape: tuple[int, int, int, int] | None = None  # (frames, height, width, 3)
+    sound_shape: tuple[int, int] | None = None  # (channels, samples); None without sound
+    sound_rate: int | None = None  # Hz
     settings: Mapping[str, Any] | None = None  # fields of the `GenerationSettings` in force
     denoise_seconds: float | None = None  # see `GeneratedVideo`
     end_to_end_seconds: float | None = None

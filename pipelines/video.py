@@ -108,7 +108,7 @@ def save_video(
     if not lossless and (height % 2 or width % 2):
         raise refusal("size", f"{height}x{width}", "even sizes", "pass scale=2, or lossless=True")
     if sound is not None:
-        sound = _checked(sound)
+        sound = check_sound(sound)
     with replacing(path) as partial:
         try:
             _encode(enlarge(to_uint8(frames), scale), partial, fps, lossless, sound)
@@ -119,19 +119,19 @@ def save_video(
             raise refusal("frames.shape", frames.shape, expected, "save a smaller video, or another rate") from error
 
 
-def _checked(sound: Any) -> Sound:
-    """The sound with Python's number as rate. Raises GalaxyDiTError for one that a file cannot hold."""
+def check_sound(sound: Any, name: str = "sound") -> Sound:
+    """The sound with Python's number as rate. Raises GalaxyDiTError, with `name`, for one that a file cannot hold."""
     if not isinstance(sound, Sound):
-        raise refusal("sound", sound, "a Sound", "pass galaxydit.pipelines.video.Sound(samples, rate)")
+        raise refusal(name, sound, "a Sound", "pass galaxydit.pipelines.video.Sound(samples, rate)")
     samples: Any = sound.samples
     if not isinstance(samples, np.ndarray) or samples.ndim != 2 or len(samples) not in LAYOUTS or 0 in samples.shape:
         shape = getattr(samples, "shape", type(samples).__name__)
-        raise refusal("sound.samples.shape", shape, "(1 or 2 channels, samples)", "mix it to mono or stereo")
+        raise refusal(f"{name}.samples.shape", shape, "(1 or 2 channels, samples)", "mix it to mono or stereo")
     if not np.isfinite(samples).all():
-        raise refusal("sound.samples", "NaN or infinities", "finite numbers", "generate again in a wider dtype")
+        raise refusal(f"{name}.samples", "NaN or infinities", "finite numbers", "generate again in a wider dtype")
     rate = plain_number(sound.rate)
     if type(rate) is not int or rate not in AAC_RATES:
-        raise refusal("sound.rate", rate, f"one of {', '.join(map(str, AAC_RATES))}, those of AAC", "resample it")
+        raise refusal(f"{name}.rate", rate, f"one of {', '.join(map(str, AAC_RATES))}, those of AAC", "resample it")
     return replace(sound, rate=rate)
 
 

@@ -25,6 +25,7 @@ ELSEWHERE = {
     'load_pipeline("wan-tiny")': "tests/test_readme_example.py",
     "[variants.galaxydit]\nspeedup = 2.0\npolicy": "tests/eval/jobs/test_readme.py",
     "[gates]": "tests/eval/test_worked_examples.py",
+    "si_sdr = ": "tests/eval/jobs/test_sound_of_jobs.py",
     "MEAN_ERROR = ": "tests/eval/test_worked_examples.py",
     '@method("every other step"': "tests/eval/test_worked_examples.py",
     'FIGURES["norms"]': "tests/calibration/test_html_report.py",

@@ -31,6 +31,7 @@ from galaxydit.pipelines.written_by import COMPARISON, write_own_json
 logger = logger_of(__name__)
 
 SCREENING_PROMPTS = 1
+METRICS = ("psnr", "ssim", "si_sdr", "log_mel", "rms_ratio")
 SHOWN_VERSIONS = ("torch", "diffusers", "transformers")
 
 
@@ -41,6 +42,7 @@ class Comparison:
     conditions: what all results depend on. failed: the error of each method that was left out.
     at_speedups: for each wanted speedup in turn, one for each method, highest PSNR first.
     plain_video: path in the folder, of the first scored prompt and seed.
+    unheard: why metrics of sound are missing, "" if all videos have them.
     """
 
     conditions: dict[str, Any]
@@ -49,6 +51,7 @@ class Comparison:
     at_speedups: tuple[AtSpeedup, ...]
     failed: dict[str, str]
     plain_video: str = ""
+    unheard: str = ""
 
 
 class CompareJob:
@@ -70,7 +73,7 @@ class CompareJob:
         allow_mixed_versions: bool = False,
     ) -> None:
         self.contenders, self.plan, self.out, self.progress = list(contenders), plan, out, progress
-        job = replace(job, comparison=True, metrics=("psnr", "ssim"), video="lossless", variants=(PLAIN,))
+        job = replace(job, comparison=True, metrics=METRICS, video="lossless", variants=(PLAIN,))
         job = replace(job, calibration=plan.tuning_prompts)
         self.scoring, self.tuning = plan.scoring(job), plan.tuning(job)
         if plan_run(Store(out), self.scoring)[0].prompts[: len(plan.prompts)] != plan.prompts:
@@ -91,7 +94,7 @@ class CompareJob:
             generations = self.plan.generations([each.method for each in self.contenders], made["settings"]["steps"])
             share = fmean(1 / speedup for speedup in self.plan.speedups)  # of a plain video's seconds
             expect(self.progress, sum(generations) * share * first.seconds)
-            rows, plain_video = self._score(self._tune(self._calibrate(made["settings"]["steps"])))
+            rows, plain_video, unheard = self._score(self._tune(self._calibrate(made["settings"]["steps"])))
         if self.failed and not rows:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())
             raise GalaxyDiTError(f"every method failed, so there is nothing to compare; {reasons}")
@@ -100,7 +103,7 @@ class CompareJob:
         conditions["device"] = first.device
         conditions["versions"] = {name: first.versions[name] for name in SHOWN_VERSIONS}
         at_speedups = tuple(result for speedup in self.plan.speedups for result in compare_at(rows, speedup))
-        comparison = Comparison(conditions, self.plan, tuple(rows), at_speedups, self.failed, plain_video)
+        comparison = Comparison(conditions, self.plan, tuple(rows), at_speedups, self.failed, plain_video, unheard)
         write_own_json(self.out / RESULTS, COMPARISON, asdict(comparison))
         return comparison
 
@@ -146,8 +149,8 @@ class CompareJob:
             narrowed.append(each)
         return narrowed
 
-    def _score(self, contenders: Sequence[Contender]) -> tuple[list[ScoredSetting], str]:
-        """The mean measurements of each setting on the scored prompts, and the path of the first plain video."""
+    def _score(self, contenders: Sequence[Contender]) -> tuple[list[ScoredSetting], str, str]:
+        """The means of each setting on the scored prompts, the path of the first plain video, and `unheard`."""
         variants = {variant.name: variant for each in contenders for variant in map(each.variant, each.settings)}
         open_run(self.out, replace(self.scoring, variants=(PLAIN, *variants.values())))
         measured = self._measure("scoring", contenders, self.scoring, len(self.scoring.prompts), plain=True)
@@ -157,7 +160,10 @@ class CompareJob:
             for each in self._remaining(contenders)
             for setting in each.settings
         ]
-        return rows, next((record.video or "" for record in baselines), "")
+        others = [record for variant, records in measured.items() if variant != BASELINE for record in records]
+        reasons = [record.skipped.get("si_sdr") or record.failures.get("si_sdr", "") for record in others]
+        unheard = next(filter(None, reasons), "")
+        return rows, next((record.video or "" for record in baselines), ""), unheard
 
     def _measure(
         self, stage: str, contenders: Sequence[Contender], job: Job, prompts: int, *, plain: bool = False

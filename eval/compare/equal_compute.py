@@ -25,7 +25,8 @@ class ScoredSetting:
     """Means of one method at one setting over all scored prompts and seeds.
 
     The speedups are seconds of the plain videos / seconds of the method, both summed. PSNRs are in dB; `psnr_min` is
-    that of the worst video, `psnr_of_prompt` the mean over seeds. `bytes_held` is the largest of all videos.
+    that of the worst video, `psnr_of_prompt` the mean over seeds. `bytes_held` is the largest of all videos. Means of
+    sound are None unless each video has a value.
     `disturbance` says why the seconds must not be compared; `video` is the path of the first one in the folder.
     """
 
@@ -46,6 +47,9 @@ class ScoredSetting:
     disturbance: str = ""
     source: str = ""
     video: str = ""
+    si_sdr_mean: float | None = None
+    log_mel_mean: float | None = None
+    rms_ratio_mean: float | None = None
 
     @property
     def compute_speedup(self) -> float:
@@ -59,6 +63,7 @@ class AtSpeedup:
     settings: the two settings between which the scores are interpolated, or the one that is used as it is; the nearest
         if the speedup is out of reach. speedups: those of `settings`.
     psnr, psnr_worst: mean over prompts and worst prompt, dB. denoise_speedup: by seconds.
+    si_sdr: mean over prompts, dB; None without sound.
     ahead: PSNR less that of `best_other`, mean over prompts, with its 95 % interval (None for fewer than two prompts).
     best_other: the other method with the highest PSNR. Two versions of this project's plugin, or two of its ablations,
         are compared only if no other method reaches the speedup.
@@ -71,6 +76,7 @@ class AtSpeedup:
     psnr: float | None = None
     psnr_worst: float | None = None
     ssim: float | None = None
+    si_sdr: float | None = None
     denoise_speedup: float | None = None
     psnr_of_prompt: tuple[float, ...] = ()
     ahead: float | None = None
@@ -121,7 +127,16 @@ def score(
         disturbance=disturbance(timed),
         source=source_of(method),
         video=records[0].video or "",
+        si_sdr_mean=_mean(records, "si_sdr"),
+        log_mel_mean=_mean(records, "log_mel"),
+        rms_ratio_mean=_mean(records, "rms_ratio"),
     )
+
+
+def _mean(records: Sequence[VideoRecord], metric: str) -> float | None:
+    """The mean of a metric, None unless each record has it."""
+    values = [record.metrics[metric] for record in records if metric in record.metrics]
+    return fmean(values) if len(values) == len(records) else None
 
 
 def at_speedup(rows: Sequence[ScoredSetting], speedup: float) -> AtSpeedup:
@@ -150,12 +165,16 @@ def at_speedup(rows: Sequence[ScoredSetting], speedup: float) -> AtSpeedup:
     def between(a: float, b: float) -> float:
         return a + share * (b - a)
 
+    si_sdr = None
+    if left.si_sdr_mean is not None and right.si_sdr_mean is not None:
+        si_sdr = between(left.si_sdr_mean, right.si_sdr_mean)
     prompts = tuple(between(a, b) for a, b in zip(left.psnr_of_prompt, right.psnr_of_prompt, strict=True))
     return replace(
         result,
         psnr=fmean(prompts),
         psnr_worst=min(prompts),
         ssim=between(left.ssim_mean, right.ssim_mean),
+        si_sdr=si_sdr,
         denoise_speedup=between(left.denoise_speedup, right.denoise_speedup),
         psnr_of_prompt=prompts,
         disturbance=left.disturbance or right.disturbance,

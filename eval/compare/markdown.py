@@ -10,16 +10,20 @@ from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.table import DASH, Table, number
 
 SCORES = ["PSNR dB", "worst prompt", "SSIM", "ahead of the best other", "speedup by seconds"]
+SOUND = "SI-SDR dB"
+OPTIONAL = ("joules", SOUND, "log-mel dB", "RMS ratio")  # columns of which some comparisons have no value
 
 
 def markdown(comparison: Comparison) -> str:
-    parts, headings = [_caption(comparison)], ["method", *SCORES, "settings (their speedup)"]
+    parts = [_caption(comparison)]
+    heard = any(result.si_sdr is not None for result in comparison.at_speedups)
+    headings = ["method", *SCORES, *[SOUND] * heard, "settings (their speedup)"]
     for speedup in comparison.plan.speedups:
-        rows = [_at_speedup_cells(result) for result in comparison.at_speedups if result.speedup == speedup]
+        rows = [_at_speedup_cells(result, heard) for result in comparison.at_speedups if result.speedup == speedup]
         parts.append(f"## At {speedup:g}x by compute\n\n{Table(headings, rows, has_notes=True).markdown()}")
-    measured = any(row.energy_per_video_joules is not None for row in comparison.rows)
-    columns = {name: cell for name, cell in COLUMNS.items() if measured or name != "joules"}
-    scored = [[cell(row) for cell in columns.values()] for row in comparison.rows]
+    cells = {name: [cell(row) for row in comparison.rows] for name, cell in COLUMNS.items()}
+    columns = {name: texts for name, texts in cells.items() if name not in OPTIONAL or set(texts) != {DASH}}
+    scored = [list(row) for row in zip(*columns.values(), strict=True)]
     parts.append(f"## All scored settings\n\n{Table(tuple(columns), scored, 2).markdown()}")
     if comparison.failed:
         lines = "\n".join(f"- {in_markdown(f'{name}: {reason}')}" for name, reason in comparison.failed.items())
@@ -30,22 +34,24 @@ def markdown(comparison: Comparison) -> str:
 def _caption(comparison: Comparison) -> str:
     plan, conditions = comparison.plan, comparison.conditions
     versions = ", ".join(f"{name} {number}" for name, number in conditions["versions"].items())
+    unheard = f" Sound was not measured: {in_markdown(comparison.unheard)}." if comparison.unheard else ""
     return (
         f"{conditions['pipeline']} on {conditions['device']}, {conditions['dtype']}, {versions}; "
         f"{conditions['settings']['steps']} steps; {len(plan.prompts)} prompts with {len(plan.seeds)} seeds each; "
-        f"settings tuned on {plan.tuned} other prompts. PSNR in dB against the plain video of the same noise."
+        f"settings tuned on {plan.tuned} other prompts. PSNR in dB against the plain video of the same noise.{unheard}"
     )
 
 
-def _at_speedup_cells(row: AtSpeedup) -> tuple[str, ...]:
+def _at_speedup_cells(row: AtSpeedup, heard: bool) -> tuple[str, ...]:
     if row.psnr is None:
-        return (row.method, *[DASH] * len(SCORES), f"nearest: {settings_of(row)}")
+        return (row.method, *[DASH] * (len(SCORES) + heard), f"nearest: {settings_of(row)}")
     *quality, ahead, interval, speedup = scores(row)
     return (
         row.method,
         *quality,
         f"{ahead} ({interval}), {row.best_other}" if row.best_other else DASH,
         speedup,
+        *[number(row.si_sdr, ".2f")] * heard,
         settings_of(row),
     )
 
@@ -85,6 +91,9 @@ COLUMNS: dict[str, Callable[[ScoredSetting], str]] = {  # of the table of all sc
     "PSNR dB": lambda row: f"{row.psnr_mean:.2f}",
     "worst": lambda row: f"{row.psnr_min:.2f}",
     "SSIM": lambda row: f"{row.ssim_mean:.4f}",
+    SOUND: lambda row: number(row.si_sdr_mean, ".2f"),
+    "log-mel dB": lambda row: number(row.log_mel_mean, ".2f"),
+    "RMS ratio": lambda row: number(row.rms_ratio_mean, ".3f"),
     "held MiB": lambda row: DASH if row.bytes_held is None else f"{row.bytes_held / 2**20:.2f}",
     "joules": lambda row: number(row.energy_per_video_joules, ",.0f"),
     "n": lambda row: str(row.n),

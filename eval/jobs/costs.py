@@ -9,6 +9,7 @@ class MeasuredFigure:
 
     key: such as "psnr" or a field of `VideoRecord`. unit: "x", "s", "J", "%" for shares in [0, 1], a metric's own, or
     empty. digits: after the decimal point. seconds: of a speedup, the field that it divides.
+    best: the best value, where both lower and higher ones are worse.
     """
 
     key: str
@@ -17,6 +18,13 @@ class MeasuredFigure:
     digits: int
     higher_is_better: bool
     seconds: str = ""
+    best: float | None = None
+
+    def badness(self, value: float) -> float:
+        """A number that is the larger, the worse the value is."""
+        if self.best is not None:
+            return abs(value - self.best)
+        return -value if self.higher_is_better else value
 
 
 COSTS = (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from galaxydit.eval.cost import cost_estimate as cost
 from galaxydit.eval.cost.cost_estimate import BYTES_PER_PIXEL
 from galaxydit.eval.jobs.job import FEWER_STEPS, PLUGIN, Job, Variant
-from galaxydit.eval.jobs.record import BASELINE, VIDEO, VideoRecord
+from galaxydit.eval.jobs.record import BASELINE, SOUND, VIDEO, VideoRecord
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
 from galaxydit.pipelines.published_models import Checkpoint
 from galaxydit.pipelines.runs import Unit
@@ -31,7 +31,7 @@ class PlainCost:
     rest: float  # seconds, with metrics if measured
     steps: int | None = None
     watts: float | None = None  # mean over the video
-    size: float = 0.0  # bytes of its file
+    size: float = 0.0  # bytes of its files
     disturbed: str = ""  # what slowed the timing
     source: str = "a plain video"
 
@@ -55,8 +55,8 @@ def plain_cost(records: Sequence[VideoRecord]) -> PlainCost | None:
         return None
     rest = fmean(record.seconds - record.denoise_seconds for record in plain if record.denoise_seconds is not None)
     watts = _mean(record.avg_power_watts for record in plain)
-    size = fmean(record.files[VIDEO].bytes if VIDEO in record.files else 0 for record in plain)
-    return PlainCost(denoise, rest, (plain[0].settings or {}).get("steps"), watts, size)
+    sizes = [sum(file.bytes for name, file in record.files.items() if name in (VIDEO, SOUND)) for record in plain]
+    return PlainCost(denoise, rest, (plain[0].settings or {}).get("steps"), watts, fmean(sizes))
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -85,6 +85,7 @@ def time_short_videos(
 
     The first one, which has one-time costs, does not count; from 10 s on none is added.
     """
+    from galaxydit.pipelines.flac import encode_flac
     from galaxydit.pipelines.generate import generate
     from galaxydit.pipelines.trial import WARM_UP_STEPS
 
@@ -97,6 +98,8 @@ def time_short_videos(
     video = min(videos[1:], key=lambda video: video.denoise_seconds)
     rest = min(video.end_to_end_seconds - video.denoise_seconds for video in videos[1:])
     size = bytes_per_pixel * video.frames.size / 3
+    if video.sound is not None:
+        size += len(encode_flac(video.sound))
     slowed = disturbance([Timed(PLAIN, video.denoise_seconds, 1.0, video.load, video.energy.is_shared)])
     return PlainCost(video.denoise_seconds * steps / timed, rest, steps, video.watts, size, slowed)
 

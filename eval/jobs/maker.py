@@ -1,4 +1,4 @@
-"""Make the videos of a job: generate them, measure the decoded frames, encode them."""
+"""Make the videos of a job: generate them, measure the decoded frames and the sound, encode them."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -16,14 +16,16 @@ from galaxydit.errors import GalaxyDiTError, noted, refusal
 from galaxydit.eval.jobs.decoder_input import decode_frames, from_bytes, recording, to_bytes
 from galaxydit.eval.jobs.job import FEWER_STEPS, OWN, PLUGIN, Job, Variant, calibration_of
 from galaxydit.eval.jobs.jobfile import named
-from galaxydit.eval.jobs.record import BASELINE, DECODER_INPUT, THUMBNAIL, VIDEO, to_plain
+from galaxydit.eval.jobs.record import BASELINE, DECODER_INPUT, SOUND, SPECTROGRAM, THUMBNAIL, VIDEO, to_plain
 from galaxydit.eval.jobs.run_job import FILES, KIND
 from galaxydit.eval.methods.method_registry import load_method
 from galaxydit.eval.metrics import METRICS, measure
+from galaxydit.eval.spectrogram import encode_spectrogram
 from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.additions import share_video
 from galaxydit.pipelines.compute_counter import Part, measure_parts
 from galaxydit.pipelines.conditions import code_identity, conditions_of
+from galaxydit.pipelines.flac import encode_flac, load_flac
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.inputs import verify_files
 from galaxydit.pipelines.loading import load_pipeline
@@ -126,13 +128,19 @@ class VideoMaker(Maker):
             observer.save(records, self.settings, made.prompt, made.seed)
         frames, failures = made.frames, dict[str, str]()
         files = {}
-        if not self.job.comparison or unit.data["prompt_index"] == unit.data["sample"] == 0:
+        is_kept = not self.job.comparison or unit.data["prompt_index"] == unit.data["sample"] == 0
+        if is_kept:
             is_lossless, fps = self.job.video == "lossless", self.settings.fps
             files[VIDEO] = encode_video(frames, fps, lossless=is_lossless, sound=made.sound)
             with noted(failures, THUMBNAIL):
                 files[THUMBNAIL] = encode_thumbnail(frames[0])
+        if made.sound is not None and (is_kept or is_baseline):  # a resumed job compares with the file of the baseline
+            files[SOUND] = encode_flac(made.sound)
+        if made.sound is not None and is_kept:
+            with noted(failures, SPECTROGRAM):
+                files[SPECTROGRAM] = encode_spectrogram(made.sound)
         if is_baseline:
-            self._baseline = (unit.id, PlainVideo(frames, made.operations) if records else made)
+            self._baseline = (unit.id, PlainVideo(frames, made.operations, sound=made.sound) if records else made)
         if keeps_input:
             with noted(failures, DECODER_INPUT):
                 files[DECODER_INPUT] = to_bytes(inputs[0])
@@ -177,17 +185,22 @@ class VideoMaker(Maker):
         return self._baseline[1]
 
     def _restore(self, record: Record) -> PlainVideo | None:
-        """The baseline, decoded from the decoder input in its record; None if that is missing or gives other frames."""
+        """The baseline from its record: frames decoded from the decoder input, the sound read from its FLAC file.
+
+        None if the decoder input is missing or gives other frames, or a file cannot be read.
+        """
         operations, file = record.result.get("block_operations"), record.files.get(DECODER_INPUT)
+        sound_file = record.files.get(SOUND)
         if not self._can_decode_again or file is None or (self.parts and not operations):
             return None
         try:
             latents = from_bytes(self.store.local_path(file.path).read_bytes())
-        except (OSError, SafetensorError, KeyError) as error:
-            logger.warning("%s cannot be read (%s), so the baseline is generated again", file.path, error)
+            sound = None if sound_file is None else load_flac(self.store.local_path(sound_file.path))
+        except (OSError, SafetensorError, KeyError, GalaxyDiTError) as error:
+            logger.warning("%s cannot be read (%s), so it is generated again", record.unit, error)
             return None
         frames = decode_frames(self.pipe, latents, record.result["frames_sha256"])
-        return None if frames is None else PlainVideo(frames, operations or 0.0)
+        return None if frames is None else PlainVideo(frames, operations or 0.0, sound=sound)
 
     def _generate_again(self, unit: Unit, record: Record | None) -> GeneratedVideo:
         made = self._generate(unit)

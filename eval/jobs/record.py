@@ -18,6 +18,8 @@ CURE = "remove it, and run again"
 # Names of the files of a record.
 VIDEO = "video.mp4"
 THUMBNAIL = "thumbnail.jpg"
+SOUND = "sound.flac"  # lossless; the sound in the video is AAC, for players
+SPECTROGRAM = "spectrogram.png"
 DECODER_INPUT = "decoder_input.safetensors"  # of a baseline, see decoder_input.py
 
 
@@ -32,6 +34,8 @@ class VideoRecord(TrialResult, Record):
     variant: str = ""
     video: str | None = None  # path in the run's folder; None if failed or damaged
     thumbnail: str | None = None
+    sound: str | None = None
+    spectrogram: str | None = None
     video_sha256: str | None = None
     damage: str = ""  # of files, or empty
 
@@ -60,13 +64,16 @@ def video_record(record: Record, damage: str = "") -> VideoRecord:
         calls, names = report.get("calls"), {"step", "reused"}
         if not isinstance(calls, list) or not all(isinstance(call, dict) and names <= call.keys() for call in calls):
             raise GalaxyDiTError(f"{place}.report.calls is no list of calls with step and reused; {CURE}")
-    file, thumbnail = record.files.get(VIDEO), record.files.get(THUMBNAIL)
+    file = record.files.get(VIDEO)
+    paths = {} if damage else {name: each.path for name, each in record.files.items()}
     return VideoRecord(
         **vars(record) | {"result": None} | vars(result),
         **{name: record.data[name] for name in ("prompt", "prompt_index", "seed", "sample")},
         variant=record.data["variant"]["name"],
-        video=None if file is None or damage else file.path,
-        thumbnail=None if thumbnail is None or damage else thumbnail.path,
+        video=paths.get(VIDEO),
+        thumbnail=paths.get(THUMBNAIL),
+        sound=paths.get(SOUND),
+        spectrogram=paths.get(SPECTROGRAM),
         video_sha256=None if file is None else file.sha256,
         damage=damage,
     )

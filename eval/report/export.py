@@ -26,7 +26,7 @@ COLUMNS = {
     **dict.fromkeys((*(cost.key for cost in COSTS), *METRICS, "denoise_joules", "avg_power_watts"), "float64"),
     "energy_note": "string",
     **dict.fromkeys(("steps", "reused_steps", "frames", "height", "width"), "int64"),
-    **dict.fromkeys(("video", "video_sha256", "frames_sha256", "device", "worker", "finished_at"), "string"),
+    **dict.fromkeys(("video", "video_sha256", "sound", "frames_sha256", "device", "worker", "finished_at"), "string"),
 }
 
 

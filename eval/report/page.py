@@ -19,11 +19,24 @@ from galaxydit.eval.report.payload import encode, page_data
 from galaxydit.eval.report.read_run import Run
 from galaxydit.files import replacing
 from galaxydit.foreign_text import one_line
+from galaxydit.pipelines.flac import load_flac
 from galaxydit.pipelines.video import load_sound, load_video, save_video
 from galaxydit.pipelines.written_by import write_html
 
 EMBED_UP_TO = 24 * 2**20  # bytes of videos, a third more in the page
-SCRIPTS = ("base", "sorting", "summary", "plot", "benchmarks", "player", "filters", "pages", "prompts", "main")
+SCRIPTS = (
+    "base",
+    "sorting",
+    "summary",
+    "plot",
+    "benchmarks",
+    "player",
+    "listening",
+    "filters",
+    "pages",
+    "prompts",
+    "main",
+)
 MP4_MARK = b"ftyp"  # bytes 4 to 8 of every mp4 file (ISO/IEC 14496-12, 4.3)
 
 
@@ -44,6 +57,7 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
                 "out", str(path), f"a file in {run.store.root}, because the page links to videos", "or pass --embed"
             )
         posters = {record.unit: record.thumbnail for record in run.records if record.thumbnail is not None}
+        spectrograms = {record.unit: record.spectrogram for record in run.records if record.spectrogram is not None}
         for index, (unit, video) in enumerate(videos.items()):
             if embed:
                 sources[unit] = {"embedded": f"video-{index}"}
@@ -53,6 +67,8 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
                 sources[unit] = {"link": quote(os.path.relpath(video, run.store.root))}
                 if unit in posters:
                     sources[unit]["poster"] = quote(posters[unit])
+            if unit in spectrograms:
+                sources[unit]["spectrogram"] = _picture(run, spectrograms[unit], embed)
     where = "inside this page" if embed else "files in folders beside this page: keep them together"
     script, style = "".join(_asset(f"{name}.js") for name in SCRIPTS), _asset("page.css")
     page = Template(_asset("page.html")).substitute(
@@ -68,6 +84,14 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
     return path
 
 
+def _picture(run: Run, path: str, embed: bool) -> str:
+    """The address of a PNG file of the run: its link, or all of its bytes."""
+    if not embed:
+        return quote(path)
+    content = base64.b64encode(run.store.local_path(path).read_bytes()).decode("ascii")
+    return f"data:image/png;base64,{content}"
+
+
 def _videos(run: Run, previews: Path) -> dict[str, Path]:
     """Paths of videos that browsers can play, by unit id, some as copies in `previews`."""
     videos = {}
@@ -77,7 +101,8 @@ def _videos(run: Run, previews: Path) -> dict[str, Path]:
         video = run.store.local_path(record.video)
         if run.job.video != "h264":
             with suppress(av.FFmpegError, ValueError, IndexError):
-                videos[record.unit] = _playable(record, video, previews)
+                flac = None if record.sound is None else run.store.local_path(record.sound)
+                videos[record.unit] = _playable(record, video, previews, flac)
         else:
             with video.open("rb") as file:  # av would take most of the report's time to open thousands
                 if file.read(8)[4:] == MP4_MARK:
@@ -85,7 +110,7 @@ def _videos(run: Run, previews: Path) -> dict[str, Path]:
     return videos
 
 
-def _playable(record: VideoRecord, video: Path, previews: Path) -> Path:
+def _playable(record: VideoRecord, video: Path, previews: Path, flac: Path | None = None) -> Path:
     """The video if it is H.264 with yuv420p, else a copy in `previews`, because browsers decode no H.264 in RGB."""
     with av.open(str(video)) as container:
         codec, rate = container.streams.video[0].codec_context, float(container.streams.video[0].average_rate or 16)
@@ -94,10 +119,11 @@ def _playable(record: VideoRecord, video: Path, previews: Path) -> Path:
     preview = previews / record.variant / f"{record.unit}.mp4"
     if not preview.is_file() or preview.stat().st_mtime < video.stat().st_mtime:
         frames = load_video(video)
+        sound = load_sound(video) if flac is None else load_flac(flac)
         is_even = frames.shape[1] % 2 == 0 and frames.shape[2] % 2 == 0
         with replacing(preview) as partial:
             # yuv420p has a colour for each 2x2 pixels, so sides must be even.
-            save_video(frames, partial, rate, scale=1 if is_even else 2, sound=load_sound(video))
+            save_video(frames, partial, rate, scale=1 if is_even else 2, sound=sound)
     return preview
 
 

@@ -15,13 +15,15 @@ from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import VariantSummary, failure_lines, figures_of, summarise, values_of
 from galaxydit.foreign_text import printable
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.video import LAYOUTS
 
 
 def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Everything that the page shows, ready for `encode`; the page's scripts read it.
 
     `sources` has the place of each video by unit id: {"embedded": element id} or {"link": URL, "poster": URL of a
-    frame}; `where` is a sentence on it. A unit in "rows" has one of "video", "absent" and "failed".
+    frame}, with sound also "spectrogram": URL; `where` is a sentence on it. A unit in "rows" has one of "video",
+    "absent" and "failed", and with sound "sound".
     """
     figures = figures_of(run.records)
     shown = [figure.key for figure in figures]
@@ -33,6 +35,7 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
         "notes": _notes(run, summaries, devices),
         "where": where,
         "disturbed": bool(run.disturbance),
+        "hasSound": any(record.sound_rate is not None for record in run.records),
         # The first metric, or the compute fraction where nothing was measured.
         "worstFirst": next((key for key in shown if key in METRICS), "compute_fraction"),
         "figures": [asdict(figure) for figure in figures],
@@ -71,14 +74,18 @@ def step_letters(report: Mapping[str, Any]) -> str:
 
 
 def _skip_lines(records: Sequence[VideoRecord]) -> Iterator[str]:
-    """A line for each metric and reason, except that the baseline has no reference."""
-    counts = Counter(
-        (METRICS[name].title if name in METRICS else name, why)
-        for record in records
-        for name, why in record.skipped.items()
-        if record.variant != BASELINE or name not in METRICS or not METRICS[name].needs_reference
-    )
-    return (f"{title} for {count} video{'s' * (count > 1)}: {why}" for (title, why), count in counts.items())
+    """A line for each reason, with its metrics, except that the baseline has no reference."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for record in records:
+        for name, why in record.skipped.items():
+            metric = METRICS.get(name)
+            if record.variant != BASELINE or metric is None or not metric.needs_reference:
+                counts[name if metric is None else metric.title, why] += 1
+    titles: dict[tuple[str, int], list[str]] = {}
+    for (title, why), count in counts.items():
+        titles.setdefault((why, count), []).append(title)
+    for (why, count), names in titles.items():
+        yield f"{', '.join(names)} for {count} video{'s' * (count > 1)}: {why}"
 
 
 def _option(option: tuple[str, Any]) -> str:
@@ -99,6 +106,9 @@ def _facts(run: Run, devices: Sequence[str]) -> list[tuple[str, str]]:
     if done is not None and done.shape is not None and done.settings is not None:
         frames, height, width, _ = done.shape
         facts.append(("size", f"{width}x{height}, {frames} frames"))
+        if done.sound_shape is not None and done.sound_rate:
+            channels, samples = done.sound_shape
+            facts.append(("sound", f"{LAYOUTS[channels]}, {done.sound_rate} Hz, {samples / done.sound_rate:.2f} s"))
         settings = {name: done.settings.get(name) for name in ("steps", "guidance_scale")}
         facts += [(name.replace("_", " "), f"{value:g}") for name, value in settings.items() if value is not None]
         facts.append(("device", ", ".join(devices)))
@@ -154,6 +164,8 @@ def _unit(run: Run, record: VideoRecord, variant: int, source: Any) -> dict[str,
         unit["steps"] = step_letters(record.report)
     if source is None or record.shape is None:
         return unit | {"absent": record.damage or "the video's file cannot be read"}
+    if record.sound_shape is not None and record.sound_rate:
+        unit["sound"] = {"seconds": record.sound_shape[1] / record.sound_rate, "rate": record.sound_rate}
     return unit | {"video": source, "height": record.shape[1], "width": record.shape[2]}
 
 

@@ -51,7 +51,9 @@ def figures_of(records: Sequence[VideoRecord]) -> tuple[MeasuredFigure, ...]:
         if metric.name in names:
             # Two digits suit decibels and ranges up to 100, four suit [0, 1].
             digits = 2 if metric.unit or 10 < metric.high < math.inf else 4
-            figures.append(MeasuredFigure(metric.name, metric.title, metric.unit, digits, metric.higher_is_better))
+            better = metric.higher_is_better
+            figure = MeasuredFigure(metric.name, metric.title, metric.unit, digits, better, best=metric.best)
+            figures.append(figure)
     return tuple(figures)
 
 
@@ -102,5 +104,5 @@ def _estimate(run: Run, figure: MeasuredFigure, done: Sequence[VideoRecord]) -> 
         return None
     numerators, denominators = np.array(list(sums.values())).T
     low, high = interval(numerators, denominators)
-    worst = min(values) if figure.higher_is_better else max(values)
+    worst = max(values, key=figure.badness)
     return FigureEstimate(float(numerators.sum() / denominators.sum()), worst, low, high)

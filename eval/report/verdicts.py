@@ -55,7 +55,11 @@ def check_run(run: Run, gates: Gates) -> list[Verdict]:
             # A mean over a part of the videos says nothing of the others. Costs may be missing: --record takes time.
             measured, videos = (sum(key in each for each in values), len(values)) if key in METRICS else (0, 0)
             estimate = summary.estimates.get(key) if measured == videos else None
-            value = None if estimate is None else estimate.worst if name.startswith(WORST) else estimate.mean
+            value = None if estimate is None else estimate.mean
+            if estimate is not None and name.startswith(WORST):
+                value = estimate.worst
+                if figures[key].best is not None:  # a value on the other side of the best one may miss the limit
+                    value = (min if is_minimum else max)(each[key] for each in values)
             worst = _worst(run, variant, figures[key]) if key in figures else ()
             disturbed = run.disturbance if key in DISTURBED else ""
             verdicts.append(Verdict(variant, name, value, limit, is_minimum, worst, disturbed, measured, videos))
@@ -66,7 +70,7 @@ def _worst(run: Run, variant: str, figure: MeasuredFigure) -> tuple[tuple[VideoR
     made = [record for record in run.records if record.variant == variant]
     values = [(record, values_of(run, record).get(figure.key)) for record in made]
     known = [(record, value) for record, value in values if value is not None]
-    return tuple(sorted(known, key=lambda pair: pair[1], reverse=not figure.higher_is_better)[:WORST_SHOWN])
+    return tuple(sorted(known, key=lambda pair: figure.badness(pair[1]), reverse=True)[:WORST_SHOWN])
 
 
 def _benchmark_points(run: Run) -> Iterator[tuple[tuple[str, str], float]]:

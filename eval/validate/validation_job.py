@@ -27,10 +27,10 @@ def validation_prompts() -> tuple[str, ...]:
 
 
 def validation_job(keys: dict[str, Any], prompts: tuple[str, ...], runs: tuple[str, ...] = tuple(RUNS)) -> Job:
-    """The job with these prompts and `runs`, names in `RUNS`; metrics are PSNR, SSIM and, with its weights, LPIPS.
+    """The job with these prompts and `runs`, names in `RUNS`; metrics are PSNR, SSIM, LPIPS and those of sound.
 
-    `keys` are those of a job file, at least "model". Raises GalaxyDiTError for an unknown run, and without "steps" for
-    a model that has no recommended steps.
+    LPIPS is left out without its weights. `keys` are those of a job file, at least "model". Raises GalaxyDiTError for
+    an unknown run, and without "steps" for a model that has no recommended steps.
     """
     prompts, runs = listed("prompts", prompts), listed("runs", runs)
     for name in runs:
@@ -54,6 +54,7 @@ def validation_job(keys: dict[str, Any], prompts: tuple[str, ...], runs: tuple[s
         "galaxydit-proxy-2x": {"method": "galaxydit", "speedup": 2.0, "policy": "proxy"},
     }
     own: dict[str, Any] = {"steps": steps, "prompts": {"texts": list(prompts)}}
-    own["metrics"] = [name for name in ("psnr", "ssim", "lpips") if METRICS[name].missing() is None]
+    visible = [name for name in ("psnr", "ssim", "lpips") if METRICS[name].missing() is None]
+    own["metrics"] = [*visible, "si_sdr", "log_mel", "rms_ratio"]
     own["variants"] = {name: variants[name] for name in RUNS if name in runs}
     return job_of(keys | own, Path())

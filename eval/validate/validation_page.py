@@ -37,6 +37,9 @@ COLUMNS = {  # heading: figure, field of its estimate, format
     "worst": ("psnr", "worst", ".2f"),
     "SSIM": ("ssim", "mean", ".4f"),
     "LPIPS": ("lpips", "mean", ".4f"),
+    "SI-SDR dB": ("si_sdr", "mean", ".2f"),
+    "log-mel dB": ("log_mel", "mean", ".2f"),
+    "RMS ratio": ("rms_ratio", "mean", ".3f"),
     "denoise s": ("denoise_seconds", "mean", ",.2f"),
     "speedup": ("denoise_speedup", "mean", ".2f"),
     "end to end s": ("end_to_end_seconds", "mean", ",.2f"),
@@ -181,8 +184,13 @@ def _notes(data: dict[str, Any]) -> Iterator[str]:
         )
     if not any("lpips" in {**video["metrics"], **video["skipped"], **video["failures"]} for video in data["videos"]):
         yield "LPIPS was not measured: its weights were not there (`pip install 'galaxydit[lpips]'`)."
-    reasons = {name: why for video in data["videos"] for name, why in video["skipped"].items() if video["metrics"]}
-    yield from (in_markdown(f"{name} was not measured: {why}") for name, why in reasons.items())
+    reasons: dict[str, list[str]] = {}
+    for video in data["videos"]:
+        for name, why in video["skipped"].items() if video["metrics"] else ():
+            names = reasons.setdefault(why, [])
+            if name not in names:
+                names.append(name)
+    yield from (in_markdown(f"Not measured: {', '.join(names)}, because {why}.") for why, names in reasons.items())
     yield from map(in_markdown, failure_lines([video["failures"] for video in data["videos"]]))
     if shared := sorted({video["energy_note"] for video in data["videos"]} - {""}):
         yield f"Joules: {'; '.join(shared)}"

@@ -17,7 +17,7 @@ from galaxydit.eval.compare.plan import RESULTS, ComparisonPlan, video_name
 from galaxydit.eval.methods.method_registry import declared, is_installed, load_method, names_of
 from galaxydit.pipelines.inputs import parse_inputs
 from galaxydit.pipelines.own_files import check_replaceable, own_json, own_markdown, own_picture, own_video
-from galaxydit.pipelines.table import Table
+from galaxydit.pipelines.table import Table, number
 from galaxydit.pipelines.written_by import COMPARISON, write_markdown
 
 if TYPE_CHECKING:
@@ -135,11 +135,15 @@ def _numbers(text: str, option: str, kind: type) -> tuple[Any, ...]:
 
 def scores_table(comparison: "Comparison", speedup: float) -> Group:
     """The scores of the methods at one speedup, best first; the caption names the methods that do not reach it."""
-    from galaxydit.eval.compare.markdown import scores, settings_of
+    from galaxydit.eval.compare.markdown import SOUND, scores, settings_of
 
-    headings = ("PSNR, dB", "worst prompt", "SSIM", "ahead of best other", "95 % interval", "speedup by seconds")
+    headings = ["PSNR, dB", "worst prompt", "SSIM", "ahead of best other", "95 % interval", "speedup by seconds"]
     shown = [result for result in comparison.at_speedups if result.speedup == speedup]
-    rows = [(result.method, *scores(result)) for result in shown if result.psnr is not None]
+    reached = [result for result in shown if result.psnr is not None]
+    rows = [[result.method, *scores(result)] for result in reached]
+    if any(result.si_sdr is not None for result in reached):
+        headings.append(SOUND)
+        rows = [[*row, number(result.si_sdr, ".2f")] for row, result in zip(rows, reached, strict=True)]
     missed = [f"{result.method} (nearest: {settings_of(result)})" for result in shown if result.psnr is None]
     table = Table((f"at {speedup:g}x by compute", *headings), rows)
     return Group(table, *([Text(f"out of reach: {', '.join(missed)}")] if missed else []))

@@ -10,14 +10,15 @@ from galaxydit.commands.argument_checks import check_output_folder
 from galaxydit.commands.captions import WITH_CAPTIONS, read_or_draw_prompts, warn_of_unknown_words
 from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.options import AsJson, Force, InputFiles, RequestOptions, Seed, Sizes, WanTinyByDefault
-from galaxydit.pipelines.own_files import check_replaceable, own_json, own_picture, own_video
+from galaxydit.pipelines.own_files import check_replaceable, own_json, own_picture, own_sound, own_video
 from galaxydit.pipelines.table import Table
 from galaxydit.pipelines.written_by import DEMO
 
 if TYPE_CHECKING:
     from galaxydit.eval.demo import DemoResult
 
-OWN = {".mp4": own_video, ".png": own_picture, ".json": own_json(DEMO)}
+OWN = {".mp4": own_video, ".flac": own_sound, ".png": own_picture, ".json": own_json(DEMO)}
+SOUND = (("si_sdr", "SI-SDR, dB", ".2f"), ("log_mel", "log-mel, dB", ".2f"), ("rms_ratio", "RMS ratio", ".3f"))
 
 
 def demo(
@@ -40,9 +41,9 @@ def demo(
     check_output_folder(out)
     say(f"loading {source.model}")
     from galaxydit.energy import meter_of
-    from galaxydit.eval.demo import FILES, run_demo
+    from galaxydit.eval.demo import FILES, SOUND_FILES, run_demo
 
-    for name in FILES:
+    for name in FILES + SOUND_FILES:
         check_replaceable(out / name, "--out", OWN[Path(name).suffix], force=force)
     pipe = source.load()
     warn_of_unknown_words(source.model, [prompt or ""])
@@ -56,6 +57,8 @@ def demo(
         return
     if isinstance(meter, str):
         say(f"no joules are measured: {meter}")
+    if reason := result.reason("si_sdr"):
+        say(f"no sound is measured: {reason}")
     shown = result.cases[0][0] if len(texts) == 1 else f"means over {len(texts)} prompts"
     show(f"{source.model} on {pipe._execution_device}: {shown}")
     report = replace(result.reports[0], plain_seconds=None) if result.disturbance else result.reports[0]
@@ -77,6 +80,9 @@ def demo_table(result: "DemoResult") -> Table:
     timed = not result.disturbance
     headings = ["denoise seconds", "speedup", "end to end seconds", "speedup"] * timed
     headings += ["compute", "PSNR, dB", "SSIM"]
+    measured = {metric for way in result.ways.values() for each in way for metric in each.metrics}
+    columns = [column for column in SOUND if column[0] in measured]
+    headings += [heading for _, heading, _ in columns]
     has_joules = timed and result.mean("plain", "energy_per_video_joules") is not None
     headings += ["end to end joules"] * has_joules
     rows = []
@@ -87,5 +93,8 @@ def demo_table(result: "DemoResult") -> Table:
         psnr, ssim = result.mean(name, "psnr"), result.mean(name, "ssim")
         row += [f"{result.mean(name, 'compute_fraction'):.0%}", "" if psnr is None else f"{psnr:.2f}"]
         row.append("" if ssim is None else f"{ssim:.3f}")
+        for metric, _, form in columns:
+            value = result.mean(name, metric)
+            row.append("" if value is None else format(value, form))
         rows.append([*row, f"{result.mean(name, 'energy_per_video_joules') or 0:,.0f}"] if has_joules else row)
     return Table(("", *headings), rows)

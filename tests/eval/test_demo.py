@@ -1,6 +1,8 @@
+import functools
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,13 +10,15 @@ from diffusers import WanPipeline
 from PIL import Image
 
 import galaxydit
-from galaxydit.eval.demo import DemoResult, run_demo
+from galaxydit.commands.demo_command import demo_table
+from galaxydit.eval.demo import FILES, DemoResult, run_demo
 from galaxydit.eval.demo_frames import demo_frames, typical_frame
-from galaxydit.eval.metrics import PSNR, SSIM
+from galaxydit.eval.metrics import PSNR, SI_SDR, SSIM
+from galaxydit.pipelines.flac import load_flac
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial_result import TrialResult
-from galaxydit.pipelines.video import GAP, LABEL_HEIGHT, load_video
+from galaxydit.pipelines.video import GAP, LABEL_HEIGHT, load_sound, load_video
 
 PROMPTS = ["a red ball moves left over a plain background", "a blue square orbits over a dotted background"]
 BY_HAND = {"threshold": 0.3}
@@ -34,6 +38,7 @@ def test_demo_measures_three_ways_against_the_plain_video(
     _, accelerated, half = result.ways.values()
     sample = half[1]
     assert sample.metrics == {"psnr": PSNR(fewer, plain), "ssim": SSIM(fewer, plain)}
+    assert result.reason("si_sdr") == sample.skipped["si_sdr"] == "the video has no sound"
     assert sample.compute_fraction == 0.5
     assert result.mean("plain", "psnr") is None
     assert [len(way) for way in result.ways.values()] == [2, 2, 2]
@@ -125,3 +130,32 @@ def test_seconds_that_do_not_follow_the_compute_are_said_to_be_disturbed(seconds
         for name, value, fraction in zip("abc", seconds, fractions, strict=True)
     }
     assert bool(DemoResult(GenerationSettings(), (), ways, (), ()).disturbance) == is_disturbed
+
+
+def test_the_demo_of_a_pipeline_with_sound_measures_and_keeps_it(
+    tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    silent = WanPipeline.__call__
+
+    @functools.wraps(silent)
+    def call(pipe, *args, **kwargs):
+        frames = silent(pipe, *args, **kwargs).frames
+        return SimpleNamespace(frames=frames, audio=np.asarray(frames).reshape(1, -1)[:, :9000] - 0.5)
+
+    monkeypatch.setattr(WanPipeline, "__call__", call)
+    monkeypatch.setattr(WanPipeline, "audio_sample_rate", 16000, raising=False)
+    result = run_demo(tiny_wan_pipeline, PROMPTS[:1], settings, 0, tmp_path, acceleration=BY_HAND, on_progress=print)
+    assert [path.name for path in result.files] == [*FILES, "baseline.flac", "accelerated.flac", "sound.png"]
+    plain, accelerated = (load_flac(tmp_path / f"{name}.flac") for name in ("baseline", "accelerated"))
+    (sample,) = result.ways["accelerated"]
+    assert sample.metrics["si_sdr"] == SI_SDR(accelerated, plain)
+    assert result.reason("si_sdr") == ""
+    assert load_sound(tmp_path / "accelerated.mp4").rate == 16000
+    with Image.open(tmp_path / "sound.png") as picture:
+        assert picture.height > 500
+    rows = json.loads((tmp_path / "report.json").read_text())["variants"]
+    assert rows[1]["samples"][0]["rms_ratio"] == sample.metrics["rms_ratio"]
+    assert rows[0]["samples"][0]["si_sdr"] is None
+    table = demo_table(result)
+    assert [*table.headings][-3:] == ["SI-SDR, dB", "log-mel, dB", "RMS ratio"]
+    assert table.rows[1][-3] == f"{sample.metrics['si_sdr']:.2f}"

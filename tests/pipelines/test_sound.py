@@ -21,16 +21,19 @@ from galaxydit.pipelines.sound import sound_of
 
 STEREO = torch.rand(1, 2, 4000) - 0.5
 LTX_2 = SimpleNamespace(vocoder=SimpleNamespace(config={"output_sampling_rate": 24000}))
+MINIMAX_H3 = SimpleNamespace(audio_sampling_rate=32000)  # a modular pipeline
 KANDINSKY_6 = SimpleNamespace(audio_sample_rate=44100, vocoder=SimpleNamespace(config={}))
 
 
 @pytest.mark.filterwarnings("error")
-def test_the_sound_of_both_kinds_of_pipeline_is_understood() -> None:
+def test_the_sound_of_each_kind_of_pipeline_is_understood() -> None:
     ltx = sound_of(LTX_2, SimpleNamespace(audio=STEREO.half()))
     assert (ltx.samples.shape, ltx.samples.dtype, ltx.rate) == ((2, 4000), np.float32, 24000)
     kandinsky = sound_of(KANDINSKY_6, SimpleNamespace(audio=3 * STEREO[:, 0].numpy()))
     np.testing.assert_allclose(kandinsky.samples, 3 * STEREO[:1, 0].numpy().clip(-1 / 3, 1 / 3), atol=1e-6)
     assert kandinsky.rate == 44100
+    h3 = sound_of(MINIMAX_H3, SimpleNamespace(audio=STEREO))
+    assert (h3.samples.shape, h3.rate) == ((2, 4000), 32000)
     assert sound_of(KANDINSKY_6, SimpleNamespace(audio=None)) is None
     assert sound_of(SimpleNamespace(), SimpleNamespace()) is None
 

@@ -38,11 +38,17 @@ const heading = (figure) => figure.title + (hasUnit(figure) ? `, ${figure.unit}`
 
 const swatch = (variant) => make("span", { class: `swatch tone${variant % 8}`, "aria-hidden": "true" });
 
+// The larger, the worse the value is.
+function badness(value, figure) {
+  if (figure.best !== null) return Math.abs(value - figure.best);
+  return figure.higher_is_better ? -value : value;
+}
+
 // The worst of several values; undefined if all are.
 function worstOf(values, figure) {
   const known = values.filter((value) => value !== undefined);
   if (!known.length) return undefined;
-  return figure.higher_is_better ? Math.min(...known) : Math.max(...known);
+  return known.reduce((worst, value) => (badness(value, figure) > badness(worst, figure) ? value : worst));
 }
 
 // An absent value, such as that of a failed video, counts as the worst possible.

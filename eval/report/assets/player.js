@@ -43,6 +43,7 @@ class Player {
   // Browsers allow a page few decoders at once.
   unload() {
     this.pause();
+    if (this.videos.includes(heard?.video)) hush();
     for (const video of this.videos) {
       if (!video.hasAttribute("src")) continue;
       if (video.src.startsWith("blob:")) URL.revokeObjectURL(video.src);

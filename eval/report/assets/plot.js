@@ -50,7 +50,8 @@ function drawAxes(points, speed, metric) {
   }
   const middle = (PLOT.left + PLOT.width - PLOT.right) / 2;
   svg.append(draw("text", { x: middle, y: PLOT.height - 8, "text-anchor": "middle" }, `${speed.title}, faster to the right`));
-  const better = metric.higher_is_better ? "better upwards" : "better downwards";
+  const direction = metric.higher_is_better ? "better upwards" : "better downwards";
+  const better = metric.best === null ? direction : `best at ${metric.best}`;
   svg.append(
     draw("text", { transform: `translate(16 ${(PLOT.top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, `${heading(metric)}, ${better}`),
   );
@@ -86,9 +87,8 @@ function describe(point, speed, metric) {
 }
 
 function frontOf(points, metric) {
-  const sign = metric.higher_is_better ? 1 : -1;
-  const beats = (a, b) =>
-    a.x.mean >= b.x.mean && sign * a.y.mean >= sign * b.y.mean && (a.x.mean > b.x.mean || sign * a.y.mean > sign * b.y.mean);
+  const worse = (point) => badness(point.y.mean, metric);
+  const beats = (a, b) => a.x.mean >= b.x.mean && worse(a) <= worse(b) && (a.x.mean > b.x.mean || worse(a) < worse(b));
   return points.filter((point) => !points.some((other) => beats(other, point))).sort((a, b) => a.x.mean - b.x.mean);
 }
 

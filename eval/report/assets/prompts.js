@@ -23,10 +23,10 @@ function buildPrompts() {
     ...ranked.map((figure) => ({
       key: figure.key,
       title: heading(figure),
-      note: figure.higher_is_better ? "lowest" : "highest",
+      note: figure.best !== null ? `farthest from ${figure.best}` : figure.higher_is_better ? "lowest" : "highest",
       // The worst first, because these rows need a look.
       ascending: figure.higher_is_better,
-      value: (row) => rank(row, figure),
+      value: (row) => (figure.best === null ? rank(row, figure) : -badness(rank(row, figure), figure)),
     })),
   ];
   const worstFirst = columns.find((column) => column.key === data.worstFirst);
@@ -72,7 +72,7 @@ function buildRow(row) {
   const player = new Player(units, row.frames, row.fps);
   const videoOf = new Map(units.map((unit, index) => [unit, player.videos[index]]));
   const shape = units.length ? `${units[0].width} / ${units[0].height}` : "auto";
-  const figures = row.units.map((unit) => buildFigure(unit, videoOf.get(unit), shape));
+  const figures = row.units.map((unit) => buildFigure(unit, videoOf.get(unit), shape, player));
   const strip = make("div", { class: "strip" }, ...(units.length ? [player.element] : []), ...figures);
   row.units.forEach((unit, index) => (figures[index].hidden = !shown.has(unit.variant)));
   const failed = make("span", { class: "bad" }, hasFailed(row) ? "failed" : "");
@@ -102,7 +102,7 @@ function clamped(text) {
   return [prompt, button];
 }
 
-function buildFigure(unit, video, shape) {
+function buildFigure(unit, video, shape, player) {
   const variant = data.variants[unit.variant];
   const values = data.figures.filter((figure) => unit.values[figure.key] !== undefined);
   const picture = video ?? make("p", { class: "absent" }, unit.failed ? unit.reason : unit.absent);
@@ -116,6 +116,7 @@ function buildFigure(unit, video, shape) {
   }
   // An empty strip keeps the figures of a row on one line.
   figure.append(unit.steps ? drawTimeline(unit.steps) : make("div", { class: "timeline" }));
+  if (unit.sound) figure.append(buildSound(unit, video, player));
   const parts = values.flatMap((value) => [make("dt", {}, value.title), make("dd", {}, withUnit(unit.values[value.key], value))]);
   figure.append(make("dl", { class: "values" }, ...parts));
   return figure;

@@ -13,6 +13,7 @@ from diffusers import WanImageToVideoPipeline, WanTransformer3DModel
 from PIL import Image
 
 from galaxydit.cli import main
+from galaxydit.commands.compare_command import scores_table
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare import compare_job
 from galaxydit.eval.compare.compare_job import CompareJob, Comparison
@@ -134,6 +135,19 @@ def test_results_tables_plot_and_videos(compare, tmp_path):
     text = markdown(comparison)
     assert "| uniform skip order 0 |" in text
     assert "full_steps=5 (2.00x)" in text
+    assert "Sound was not measured: the video has no sound." in text
+    assert "SI-SDR" not in text
+    heard = replace(
+        comparison,
+        rows=tuple(replace(row, si_sdr_mean=12.5, log_mel_mean=1.25, rms_ratio_mean=0.987) for row in comparison.rows),
+        at_speedups=tuple(replace(each, si_sdr=12.5) for each in comparison.at_speedups),
+        unheard="",
+    )
+    text = markdown(heard)
+    assert text.count("SI-SDR dB") == 1 + len(comparison.plan.speedups)
+    assert "| 12.50 | 1.25 | 0.987 |" in text
+    assert "Sound" not in text
+    assert any("12.50" in cell for row in scores_table(heard, 2.0).renderables[0].rows for cell in row)
     plot_pareto(comparison, tmp_path / "pareto.png", "tiny")
     assert (tmp_path / "pareto.png").stat().st_size > 10_000
     (path,) = save_videos(comparison, tmp_path)

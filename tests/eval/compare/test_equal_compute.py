@@ -43,6 +43,22 @@ def test_a_row_holds_means_sums_and_the_worst():
     assert found.psnr_of_prompt == (30.0, 50.0)
 
 
+def test_means_of_sound_need_a_value_of_each_video():
+    heard = [with_psnr(30.0), with_psnr(40.0)]
+    heard = [
+        replace(each, metrics={**each.metrics, "si_sdr": value}) for each, value in zip(heard, (4, 8), strict=True)
+    ]
+    assert score("m", {}, heard, []).si_sdr_mean == 6.0
+    found = score("m", {}, [*heard, with_psnr(50.0)], [])
+    assert (found.si_sdr_mean, found.log_mel_mean, found.rms_ratio_mean) == (None, None, None)
+
+
+def test_si_sdr_is_interpolated_as_psnr_is_and_left_out_where_a_setting_lacks_it():
+    slow, fast = replace(row("m", 1.0, 40.0), si_sdr_mean=30.0), replace(row("m", 4.0, 20.0), si_sdr_mean=10.0)
+    assert at_speedup([slow, fast], 2.0).si_sdr == pytest.approx(20.0)
+    assert at_speedup([slow, replace(fast, si_sdr_mean=None)], 2.0).si_sdr is None
+
+
 def test_a_video_without_a_plain_video_of_its_process_is_compared_with_the_recorded_one():
     plain = replace(SAMPLE, prompt_index=1, seed=5, denoise_seconds=4.0, end_to_end_seconds=8.0)
     timed = {"plain_denoise_seconds": None, "plain_end_to_end_seconds": None}

@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from galaxydit.eval.metrics import METRICS
+from galaxydit.eval.metrics.metric import Metric
 from galaxydit.pipelines.video import enlarge
 
 FRAMES = 4
-AGAINST_REFERENCE = [metric.name for metric in METRICS.values() if metric.needs_reference]
+AGAINST_REFERENCE = [
+    metric.name for metric in METRICS.values() if isinstance(metric, Metric) and metric.needs_reference
+]
 SURVEILLANCE = Path("/usr/share/doc/opencv-doc/examples/data/vtest.avi")
 
 

@@ -13,13 +13,16 @@ import numpy as np
 import pytest
 
 from galaxydit.eval.jobs.job import Job, Variant
-from galaxydit.eval.jobs.record import THUMBNAIL, VIDEO, VideoRecord, to_plain
+from galaxydit.eval.jobs.record import SOUND, SPECTROGRAM, THUMBNAIL, VIDEO, VideoRecord, to_plain
 from galaxydit.eval.jobs.run_job import open_run
+from galaxydit.eval.spectrogram import encode_spectrogram
+from galaxydit.pipelines.flac import encode_flac
 from galaxydit.pipelines.runs import Record, Store, Unit
 from galaxydit.pipelines.trial_result import TrialResult
-from galaxydit.pipelines.video import encode_thumbnail, encode_video
+from galaxydit.pipelines.video import Sound, encode_thumbnail, encode_video
 
 STEPS, FRAMES, SIZE, FPS = 20, 16, 64, 8.0
+RATE = 16000  # Hz, of sound
 LOOKS = 6  # prompts whose videos differ; the next ones look like the first
 NASTY = (
     "<script>document.title = 'broken'</script><!-- a red ball",
@@ -103,6 +106,7 @@ def make_run(
     variants: Mapping[str, float] = MappingProxyType(VARIANTS),
     samples: int = 1,
     lossless: bool = False,
+    sound: bool = False,
 ) -> Path:
     """Write a run's folder with its records and videos. `change` sees every record and may change it or take it out."""
     job = Job(
@@ -116,19 +120,29 @@ def make_run(
     store, rng = open_run(root, job), np.random.default_rng(0)
     for unit in job.units():
         name, index = unit.data["variant"]["name"], unit.data["prompt_index"]
-        record = change(make_record(unit, variants[name], rng))
+        record = make_record(unit, variants[name], rng)
+        if sound:
+            record = replace(record, sound_shape=(1, RATE * FRAMES // 8), sound_rate=RATE)
+        record = change(record)
         if record is not None:
             place = index % LOOKS
-            contents = encode_look(place, list(variants).index(name), lossless) if record.is_done else {}
+            contents = encode_look(place, list(variants).index(name), lossless, sound) if record.is_done else {}
             put_record(store, unit, record, contents)
     return root
 
 
 @cache
-def encode_look(place: int, variant: int, lossless: bool) -> dict[str, bytes]:
-    """The files of a unit: a square whose colour and start tell prompts and variants apart."""
+def encode_look(place: int, variant: int, lossless: bool, with_sound: bool) -> dict[str, bytes]:
+    """The files of a unit: a square whose colour and start, and a tone whose pitch tell prompts and variants apart."""
     frames = moving_square([40 * place, 60, 200 - 30 * variant], place)
-    return {VIDEO: encode_video(frames, FPS, lossless=lossless), THUMBNAIL: encode_thumbnail(frames[0] / 255)}
+    sound, files = None, {}
+    if with_sound:
+        times = np.arange(RATE * FRAMES // 8) / RATE
+        samples = 0.5 * np.sin(2 * np.pi * (300 + 200 * variant) * times)
+        sound = Sound(samples[None].astype(np.float32), RATE)
+        files = {SOUND: encode_flac(sound), SPECTROGRAM: encode_spectrogram(sound)}
+    video = encode_video(frames, FPS, lossless=lossless, sound=sound)
+    return files | {VIDEO: video, THUMBNAIL: encode_thumbnail(frames[0] / 255)}
 
 
 def put_record(store: Store, unit: Unit, record: VideoRecord, contents: Mapping[str, bytes]) -> None:

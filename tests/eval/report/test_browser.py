@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,54 @@ def test_it_plays_all_videos_of_a_row_together(browser: Any, run_of: Callable[..
         "return [...arguments[0].querySelectorAll('video')].every((video) => video.paused)", row
     )
     assert complaints(browser) == []
+
+
+@pytest.mark.parametrize("embed", [True, False])
+def test_one_sound_of_the_page_is_heard_at_a_time_while_the_videos_stay_in_step(
+    browser: Any, run_of: Callable[..., Path], embed: bool
+) -> None:
+    open_report(browser, run_of(["a", "b"], sound=True), embed)
+    row = see(browser, 0)
+    pictures = row.find_elements("css selector", "img.spectrogram")
+    assert [picture.get_attribute("naturalHeight") for picture in pictures] == ["80"] * 4
+    assert pictures[1].get_attribute("alt") == "spectrogram of galaxydit-2x, 2.00 s, 0 to 8 kHz"
+    first, second = row.find_elements("css selector", ".listen")[:2]
+    muted = "return [...document.querySelectorAll('video')].map((video) => video.muted)"
+    first.click()
+    wait_until(lambda: browser.execute_script(TIMES, row)[0] > 0.2)
+    assert browser.execute_script(muted).count(False) == 1
+    second.click()
+    assert browser.execute_script(muted)[:2] == [True, False]
+    assert [button.get_attribute("aria-pressed") for button in (first, second)] == ["false", "true"]
+    wait_until(lambda: max(times := browser.execute_script(TIMES, row)) - min(times) < 0.1)
+    see(browser, 1).find_elements("css selector", ".listen")[2].click()
+    assert browser.execute_script(muted).count(False) == 1
+    assert browser.execute_script(muted)[6] is False
+    assert complaints(browser) == []
+
+
+def test_the_value_that_is_farthest_from_the_best_one_is_the_worst(browser: Any, run_of: Callable[..., Path]) -> None:
+    ratios = {"a": (1.02, 1.01), "b": (2.0, 0.9), "c": (0.7, 1.1)}
+
+    def change(record: VideoRecord) -> VideoRecord:
+        if record.variant == "baseline":
+            return replace(record, metrics={})
+        is_fast = record.variant == "fast"
+        return replace(record, metrics={"rms_ratio": ratios[record.prompt][is_fast]})
+
+    open_report(browser, run_of([*ratios], change, variants={"baseline": 1.0, "slow": 2.0, "fast": 3.0}))
+    place = list(headings(browser, "#prompts")).index("RMS ratio")
+    assert column(browser, "#prompts", 0) == ["b", "c", "a"]
+    assert column(browser, "#prompts", place) == ["2.0000", "0.7000", "1.0200"]
+    assert "farthest from 1" in headings(browser, "#prompts")["RMS ratio"].text
+    assert "RMS ratio, best at 1" in browser.find_element("id", "plot").text
+    assert complaints(browser) == []
+
+
+def test_a_page_without_sound_has_no_buttons_for_it(browser: Any, run_of: Callable[..., Path]) -> None:
+    open_report(browser, run_of(["a"]))
+    assert not browser.find_elements("css selector", ".listen, .spectrogram")
+    assert "Listen" not in browser.find_element("id", "playing-hint").text
 
 
 def test_a_video_that_lags_is_brought_back(browser: Any, run_of: Callable[..., Path]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from galaxydit.cli import main
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.validate.validation_job import RUNS, validation_job, validation_prompts
-from galaxydit.eval.validate.validation_page import PageProgress
+from galaxydit.eval.validate.validation_page import PageProgress, markdown
 from galaxydit.pipelines.runs import Record
 
 pytestmark = pytest.mark.filterwarnings("ignore::galaxydit.NoEffectWarning", "ignore::galaxydit.ProfileWarning")
@@ -81,6 +81,14 @@ def test_every_run_is_on_the_page_and_a_stopped_validation_resumes(
     assert {each["minus"]: each["prompts"] for each in data["differences"]}["half-the-steps"] == 2
     page = (out / "validation.md").read_text()
     assert all(f"| `{name}` | {what} |" in page for name, what in RUNS.items())
+    assert "Not measured: si_sdr, log_mel, rms_ratio, because the video has no sound." in page
+    assert "SI-SDR" not in page
+    for row in data["runs"][1:]:
+        row["figures"]["si_sdr"] = {"mean": 12.345}
+    assert "| SI-SDR dB |" in markdown(data)
+    assert markdown(data).count("| 12.35 |") == len(RUNS)
+    for row in data["runs"][1:]:
+        del row["figures"]["si_sdr"]
     assert str(tmp_path) not in page + json.dumps(data)  # it is posted in public
     assert (out / "report.html").is_file()
 

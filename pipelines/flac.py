@@ -1,0 +1,60 @@
+"""The sound of a video as a FLAC file, lossless at 24 bits.
+
+FLAC holds whole numbers. A level of 24 bits is 2^-23 of full scale, so storing moves a sample by at most half a level,
+which is float32's own precision near full scale (1 itself becomes the highest level, 1 - 2^-23). Metrics measure the
+stored levels, so that a file gives their values again.
+"""
+
+from io import BytesIO
+from pathlib import Path
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from galaxydit.errors import refusal
+from galaxydit.pipelines.frames import address
+from galaxydit.pipelines.video import LAYOUTS, Sound, check_sound
+from galaxydit.pipelines.written_by import MARK
+
+FULL_SCALE = 2**23  # levels
+UNUSED_BITS = 8  # FFmpeg keeps levels of 24 bits in the upper bits of 32
+
+
+def levels_of(sound: Sound, name: str = "sound") -> NDArray[np.int32]:
+    """The stored levels `(channels, samples)`, from -2^23 to 2^23 - 1. Raises GalaxyDiTError for no sound."""
+    samples = check_sound(sound, name).samples.astype(np.float64)
+    levels = np.rint(samples * FULL_SCALE).clip(-FULL_SCALE, FULL_SCALE - 1)
+    return levels.astype(np.int32)
+
+
+def encode_flac(sound: Sound) -> bytes:
+    """The bytes of a FLAC file of 24 bits; equal sounds give equal bytes. Raises GalaxyDiTError for no sound."""
+    levels = levels_of(sound)
+    layout, file = LAYOUTS[len(levels)], BytesIO()
+    interleaved = np.ascontiguousarray(levels.T).reshape(1, -1) << UNUSED_BITS
+    with av.open(file, "w", format="flac") as container:
+        container.metadata["comment"] = MARK
+        track = container.add_stream("flac", rate=sound.rate, layout=layout)
+        track.format = "s32"  # by default 16 bits
+        frame = av.AudioFrame.from_ndarray(interleaved, format="s32", layout=layout)
+        frame.sample_rate = sound.rate
+        container.mux(track.encode(frame))
+        container.mux(track.encode(None))
+    return file.getvalue()
+
+
+def load_flac(path: str | Path) -> Sound:
+    """The sound in a file of `encode_flac`, whose levels float32 holds exactly. Raises GalaxyDiTError for others."""
+    try:
+        with av.open(address(path), format="flac") as container:
+            track = container.streams.audio[0]
+            channels, rate = track.codec_context.channels, track.rate
+            interleaved = np.concatenate([frame.to_ndarray()[0] for frame in container.decode(track)])
+    except (av.FFmpegError, IndexError, ValueError) as error:
+        expected = f"a FLAC file that can be read ({error})"
+        raise refusal("path", str(path), expected, "check the path, or make the sound again") from error
+    if interleaved.dtype != np.int32:
+        raise refusal("path", str(path), "a FLAC file of 24 bits", "pass one that galaxydit wrote")
+    levels = interleaved.reshape(-1, channels).T >> UNUSED_BITS
+    return Sound(levels.astype(np.float32) / np.float32(FULL_SCALE), rate)
