@@ -33,7 +33,7 @@ WARMUP_STEPS = 50
 COOLED_SHARE = 0.02  # of the peak rate, at which the cool-down ends
 LOG_STEPS = 10
 RELOAD_STEPS = 10  # between looks for new latents, which the stage `latents` may write at the same time
-BRANCH_CLIPS = 4  # for the logged difference of the branches
+BRANCH_CLIPS = 4  # for the difference of the branches
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class TransformerSettings:
     batch: int
     peak: float  # rate of Muon; AdamW has a tenth
     padding_penalty: float
+    branch_penalty: float = 0.02  # weight of `FirstBlock.floor_penalty`
     cool_down: bool = False
 
     def rate_share(self, step: int) -> float:
@@ -111,7 +112,10 @@ def train(work: Path, settings: TransformerSettings, minutes: float = math.inf) 
             velocity = model(batch.noisy.to(device), (batch.sigma * 1000).to(device), text, batch.padding.to(device))
         loss = (velocity.float() - (batch.noise - batch.clean).to(device)).square().mean()
         penalty = attention.penalty(has_caption)
-        (loss + settings.padding_penalty * penalty).backward()
+        words = attention.word_shares(has_caption)  # before the first block runs again
+        shown = has_caption.nonzero().flatten()[:BRANCH_CLIPS]
+        floor = first_block.floor_penalty(text, empty.to(device), shown)
+        (loss + settings.padding_penalty * penalty + settings.branch_penalty * floor).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
@@ -121,13 +125,12 @@ def train(work: Path, settings: TransformerSettings, minutes: float = math.inf) 
             torch._foreach_lerp_(list(average.values()), [current[name] for name in average], 1 - decay)
         log.add(loss.item())
         if (step + 1) % LOG_STEPS == 0:
-            words = attention.word_shares(has_caption)
-            shown = has_caption.nonzero().flatten()[:BRANCH_CLIPS]
             log.write(
                 step=step + 1,
                 clips=len(latents),
                 loss=log.mean_loss(),
                 penalty=round(penalty.item(), 4),
+                floor_penalty=round(floor.item(), 4),
                 word_shares={block: round(share, 3) for block, share in words.items()},
                 branch_difference=first_block.branch_difference(text, empty.to(device), shown),
             )

@@ -19,6 +19,7 @@ DONORS = {0: 2, 1: 2, 7: 5}  # block that reads padding alone: block whose cross
 TRANSPLANT_GAIN = 0.3
 # Log odds of padding against words below which the penalty is small: words then have 0.73 of the attention.
 TARGET_LOG_ODDS = -1.0
+BRANCH_FLOOR = 0.03  # relative L1 difference of block 0 between the branches, below which the penalty of it begins
 
 
 @torch.no_grad()
@@ -106,12 +107,30 @@ class FirstBlock:
 
         The other inputs are those of the last call, of which `rows` are taken.
         """
-        hidden, _, embedded_time, rotary = self._inputs
+        conditional, unconditional = self._branches(tokens, empty, rows)
+        return float((conditional - unconditional).abs().mean() / unconditional.abs().mean())
+
+    def floor_penalty(self, tokens: Tensor, empty: Tensor, rows: Tensor) -> Tensor:
+        """Mean over `rows` of log(`BRANCH_FLOOR` / difference) where the difference is below; 0 without rows.
+
+        Without it, the difference falls from step to step, because the later blocks read the text, too.
+        """
+        if not len(rows):
+            return torch.zeros((), device=tokens.device)
+        conditional, unconditional = self._branches(tokens, empty, rows)
+        change = (conditional - unconditional).abs().flatten(1).mean(1)
+        differences = change / unconditional.abs().flatten(1).mean(1)
+        return functional.relu(torch.log(BRANCH_FLOOR / differences.clamp(min=1e-6))).mean()
+
+    def _branches(self, tokens: Tensor, empty: Tensor, rows: Tensor) -> list[Tensor]:
+        """The block's outputs for `tokens` and for the empty text; gradients reach the block and the text embedding."""
+        hidden, _, embedded_time, rotary = (
+            each.detach() if isinstance(each, Tensor) else each for each in self._inputs
+        )
         outputs = []
         for text in (tokens[rows], empty.expand_as(tokens[rows])):
             padding = build.MAX_TEXT_TOKENS - text.ne(0).sum(1, keepdim=True)
             embedded_text = self._model.transformer.condition_embedder.text_embedder(self._model.encode(text, padding))
             block = self._block.forward  # without hooks
             outputs.append(block(hidden[rows], embedded_text, embedded_time[rows], rotary).float())
-        conditional, unconditional = outputs
-        return float((conditional - unconditional).abs().mean() / unconditional.abs().mean())
+        return outputs

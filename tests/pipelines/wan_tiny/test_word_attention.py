@@ -6,7 +6,7 @@ import pytest
 import torch
 from diffusers.models.transformers.transformer_wan import WanAttnProcessor
 
-from galaxydit.pipelines.wan_tiny.tools import build, transformer
+from galaxydit.pipelines.wan_tiny.tools import build, transformer, word_attention
 from galaxydit.pipelines.wan_tiny.tools.denoiser import Denoiser
 from galaxydit.pipelines.wan_tiny.tools.word_attention import DONORS, FirstBlock, PaddingAttention, transplant
 
@@ -104,6 +104,23 @@ def test_the_logged_branch_difference_is_that_of_the_pipeline(model):
     expected = (conditional - unconditional).abs().mean() / unconditional.abs().mean()
     assert logged == pytest.approx(expected.item(), rel=1e-3)
     assert logged > 0
+
+
+def test_the_floor_penalty_raises_the_branch_difference_and_is_0_above_the_floor(model, monkeypatch):
+    first_block = FirstBlock(model)
+    tokens, empty, rows = tokens_of(CAPTIONS), tokens_of([""]), torch.tensor([0, 1])
+    model(*inputs(), tokens, torch.full((2, 1), 7.0))
+    before = first_block.branch_difference(tokens, empty, rows)
+    monkeypatch.setattr(word_attention, "BRANCH_FLOOR", 2 * before)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for _ in range(5):
+        optimizer.zero_grad()
+        first_block.floor_penalty(tokens, empty, rows).backward()
+        optimizer.step()
+    assert first_block.branch_difference(tokens, empty, rows) > 1.05 * before
+    monkeypatch.setattr(word_attention, "BRANCH_FLOOR", before / 10)
+    assert first_block.floor_penalty(tokens, empty, rows) == 0
+    assert first_block.floor_penalty(tokens, empty, rows[:0]) == 0
 
 
 def test_the_rate_is_constant_after_the_warm_up_whatever_the_number_of_steps():
