@@ -90,7 +90,9 @@ def generate(
             output = call(pipe, arguments | told, decode=decode)
         watch.mark(END)
     seconds, denoise_seconds = watch.seconds(BEGIN, END), watch.seconds(FIRST, LAST)
-    latents = getattr(output, "latents", loop.latents)  # of a modular pipeline, in the shape for the decoder
+    latents = getattr(output, "latents", None)  # of a modular pipeline, in the shape for the decoder
+    if latents is None:
+        latents = loop.latents
     if seconds is None or denoise_seconds is None or latents is None:
         raise ValueError(f"{type(pipe).__name__} reported no denoising steps: run it with at least one step")
     if decode and getattr(output, "frames", None) is None:

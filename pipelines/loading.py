@@ -59,7 +59,7 @@ def load_pipeline(
     compile: bool = False,
     attention: str | None = None,
 ) -> DiffusionPipeline:
-    """An ordinary diffusers pipeline, not yet accelerated, ready to call.
+    """A diffusers pipeline, not yet accelerated, ready to call; a modular one where the model has no other.
 
     Args:
         name_or_path: "wan-tiny", a name in `published_models.CHECKPOINTS` or its hub id, another hub id, a folder with

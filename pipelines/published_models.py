@@ -136,7 +136,8 @@ CHECKPOINTS = {
 Sources: Wan2.1, github.com/Wan-Video/Wan2.1, README (1.3B) and generate.py; Wan2.2, github.com/Wan-Video/Wan2.2,
 wan/configs; Kandinsky 6, github.com/kandinskylab/kandinsky-6, comfyui/kandinsky6/core_contract.py; HunyuanVideo 1.5,
 github.com/Tencent-Hunyuan/HunyuanVideo-1.5, README; the size of SANA-Video 720p, its table of aspect ratios in
-diffusers; the others, their pages, examples and defaults in diffusers 0.42.
+diffusers; the size of MiniMax-H3, diffusers' `resolve_canvas_size` of 16:9; the others, their pages, examples and
+defaults in diffusers 0.42.
 """
 
 

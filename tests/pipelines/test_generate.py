@@ -12,8 +12,12 @@ from diffusers import (
     CogVideoXImageToVideoPipeline,
     FlowMatchEulerDiscreteScheduler,
     SchedulerMixin,
+    WanAnimatePipeline,
     WanPipeline,
 )
+from PIL import Image
+from tiny_parts import ImageEncoder, Part
+from tiny_table import PIPELINES
 
 import galaxydit
 from galaxydit.errors import GalaxyDiTError
@@ -24,6 +28,8 @@ from galaxydit.runtime.hooks import timed_by
 from galaxydit.stopwatch import Stopwatch
 
 PROMPT = "a red ball moves left over a plain background"
+READERS = {"text_encoder": ImageEncoder(1, 1), "tokenizer": Part()}
+"""Stand in for the readers of prompts."""
 
 
 def test_generation_equals_a_direct_call_of_the_pipeline(
@@ -135,6 +141,37 @@ def test_a_pipeline_that_needs_an_image_is_refused_by_name(tiny_settings: Genera
     pipe = CogVideoXImageToVideoPipeline.__new__(CogVideoXImageToVideoPipeline)
     with pytest.raises(ValueError, match="CogVideoXImageToVideoPipeline needs an image"):
         generate(pipe, PROMPT, tiny_settings, seed=0)
+
+
+def test_inputs_that_no_prompt_can_name_are_said_with_the_cure(tiny_settings: GenerationSettings):
+    parts = dict.fromkeys(WanAnimatePipeline._get_signature_keys(WanAnimatePipeline)[0])
+    pipe = WanAnimatePipeline(**parts | READERS)
+    image = {"prompt": "a dancer", "image": Image.new("RGB", (32, 32))}
+    with pytest.raises(
+        ValueError, match=r"needs pose_video, face_video, which no prompt .*galaxydit\.accelerate\(pipe"
+    ):
+        generate(pipe, image, tiny_settings, 0)
+
+
+def test_the_scheduler_tells_the_steps_where_the_call_takes_no_callback(monkeypatch: pytest.MonkeyPatch):
+    """HunyuanVideo 1.5's takes none, and its guidance is that of its guider."""
+    tiny = PIPELINES["HunyuanVideo 1.5"]
+    pipe, _ = replace(tiny, parts=tiny.parts | READERS).build()
+    names = ("prompt_embeds", "prompt_embeds_mask", "prompt_embeds_2", "prompt_embeds_mask_2")
+    texts = [tiny.arguments[name] for name in names]
+    monkeypatch.setattr(pipe, "encode_prompt", lambda **_: texts)
+    settings = GenerationSettings(32, 32, 5, steps=12)
+    steps: list[tuple[int, int]] = []
+    video = generate(pipe, "a cat", settings, 0, decode=False, on_step=lambda *step: steps.append(step))
+    assert steps == [(step + 1, 12) for step in range(12)]
+    size = {"height": 32, "width": 32, "num_frames": 5, "num_inference_steps": 12}
+    direct = pipe("a cat", **size, output_type="latent", generator=torch.Generator().manual_seed(0)).frames
+    assert torch.equal(video.latents, direct)
+    assert "step" not in vars(pipe.scheduler)
+    with galaxydit.accelerate(pipe, speedup=2.0) as acceleration:
+        fast = generate(pipe, "a cat", settings, 0, decode=False)
+    assert acceleration.report.denoise_seconds == pytest.approx(fast.denoise_seconds, rel=0.5)
+    assert not torch.equal(fast.latents, video.latents)
 
 
 def test_a_pipeline_that_returns_images_is_refused(

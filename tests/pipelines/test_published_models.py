@@ -1,9 +1,24 @@
 from collections.abc import Callable
 from dataclasses import asdict
+from inspect import signature
 
 import pytest
 import torch
-from diffusers import FlowMatchEulerDiscreteScheduler, WanPipeline
+from diffusers import (
+    FlowMatchEulerDiscreteScheduler,
+    HunyuanVideo15Pipeline,
+    LTX2Pipeline,
+    SanaVideoPipeline,
+    WanAnimatePipeline,
+    WanPipeline,
+)
+from diffusers.modular_pipelines.minimax_h3.modular_pipeline import (
+    MINIMAX_H3_FPS,
+    align_num_frames,
+    resolve_canvas_size,
+)
+from diffusers.pipelines.hunyuan_video1_5.image_processor import HunyuanVideo15ImageProcessor
+from diffusers.pipelines.sana_video.pipeline_sana_video import ASPECT_RATIO_720_BIN
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines import published_models as models
@@ -56,6 +71,41 @@ def test_negative_prompts_are_those_of_diffusers():
 
     assert models.LTX_23_NEGATIVE == DEFAULT_NEGATIVE_PROMPT
     assert f'negative_prompt = "{models.SANA_NEGATIVE}"' in EXAMPLE_DOC_STRING
+
+
+@pytest.mark.parametrize(
+    ("name", "pipeline"),
+    [
+        ("ltx-2.3", LTX2Pipeline),
+        ("ltx-2.5", LTX2Pipeline),
+        ("sana-video-2b-480p", SanaVideoPipeline),
+        ("wan2.2-animate-14b", WanAnimatePipeline),
+        ("hunyuanvideo-1.5-t2v-480p", HunyuanVideo15Pipeline),
+    ],
+)
+def test_settings_are_the_defaults_of_diffusers(name: str, pipeline: type):
+    defaults = {each.name: each.default for each in signature(pipeline.__call__).parameters.values()}
+    settings = models.CHECKPOINTS[name].settings
+    shown = {"height": settings.height, "width": settings.width, "num_inference_steps": settings.steps}
+    shown |= {"num_frames": settings.num_frames, "frames": settings.num_frames, "frame_rate": settings.fps}
+    shown |= {"segment_frame_length": settings.num_frames, "guidance_scale": settings.guidance_scale}
+    known = {field: value for field, value in shown.items() if defaults.get(field) is not None}
+    assert known == {field: defaults[field] for field in known}
+    assert len(known) >= 2
+
+
+def test_sizes_are_those_that_diffusers_computes():
+    def size_of(name: str) -> tuple[int | None, int | None]:
+        return models.CHECKPOINTS[name].settings.height, models.CHECKPOINTS[name].settings.width
+
+    assert size_of("minimax-h3") == resolve_canvas_size(
+        16, 9, canvas_multiple=32, short_edge=768, max_pixels=768 * 1344
+    )
+    assert align_num_frames(5 * MINIMAX_H3_FPS, 17, 5) == models.MINIMAX_H3.num_frames, "the shortest, 5 s"
+    processor = HunyuanVideo15ImageProcessor(vae_scale_factor=16)
+    for name, target in (("480p", 640), ("720p", 960)):
+        assert size_of(f"hunyuanvideo-1.5-t2v-{name}") == processor.calculate_default_height_width(9, 16, target)
+    assert [*size_of("sana-video-2b-720p")] in [*ASPECT_RATIO_720_BIN.values()]
 
 
 def test_a_scheduler_without_a_flow_shift_gets_none(wan_with: Callable):
