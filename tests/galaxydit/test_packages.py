@@ -29,8 +29,8 @@ LAYERS = (
 EVAL_LAYERS = (
     ("markdown",),
     ("metrics", "published", "cost"),
-    ("methods",),
-    ("jobs", "latency", "demo_frames", "drawn_noise", "short_generations"),
+    ("methods", "spectrogram"),
+    ("jobs", "latency", "demo_frames", "demo_sound", "drawn_noise", "short_generations"),
     ("demo",),
     ("compare", "compared"),
     ("vbench", "results_page"),

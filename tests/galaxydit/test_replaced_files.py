@@ -43,6 +43,9 @@ WRITTEN = {
                 "accelerated.mp4",
                 "decisions.png",
                 "report.json",
+                "baseline.flac",
+                "accelerated.flac",
+                "sound.png",
             ),
         )
     },

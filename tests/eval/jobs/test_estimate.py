@@ -8,15 +8,18 @@ import numpy as np
 import pytest
 
 from galaxydit.cli import main
+from galaxydit.eval.cost.estimate import BYTES_PER_PIXEL
 from galaxydit.eval.jobs.estimate import PlainCost, VariantEstimate, denoise_share, estimate, plain_cost, time_plain
 from galaxydit.eval.jobs.job import PLAIN, Job, Variant
 from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.maker import VideoMaker
 from galaxydit.eval.jobs.record import video_record
 from galaxydit.eval.jobs.run_job import open_run, units_left
+from galaxydit.pipelines.flac import encode_flac
 from galaxydit.pipelines.generate import NO_COUNTER
 from galaxydit.pipelines.runs import run
 from galaxydit.pipelines.runs.unit import StoredFile
+from galaxydit.pipelines.video import Sound
 
 FAST = Variant("fast", "galaxydit", {"speedup": 4.0})
 JOB = Job(model="invented", prompts=("a cat", "a dog"), variants=(PLAIN, FAST), metrics=("psnr",))
@@ -56,13 +59,14 @@ def test_seconds_are_those_of_the_runs_own_videos_where_it_has_some(tmp_path: Pa
     assert [unit.id for unit in left] == [unit.id for unit in JOB.units()[1:]]
     (record,) = map(video_record, done)
     files = {"video.mp4": StoredFile("files/a", 3000, "0"), "thumbnail.jpg": StoredFile("files/b", 500, "0")}
+    files["sound.flac"] = StoredFile("files/c", 400, "0")
     energy = {"energy_per_video_joules": 3000.0, "avg_power_watts": 600.0}
     records = [replace(record, seconds=5.0, denoise_seconds=4.0, files=files, **energy)]
     plain = plain_cost(records)
-    assert plain == PlainCost(4.0, 1.0, None, 600.0, 3000)
+    assert plain == PlainCost(4.0, 1.0, None, 600.0, 3400)
     baseline, fast = estimate(JOB, left, records, plain)
-    assert baseline == VariantEstimate("baseline", 1, 5.0, 3000.0, 3500, "videos of this run")
-    assert fast == VariantEstimate("fast", 2, 4.0, 2400.0, 6000, "a plain video")
+    assert baseline == VariantEstimate("baseline", 1, 5.0, 3000.0, 3900, "videos of this run")
+    assert fast == VariantEstimate("fast", 2, 4.0, 2400.0, 6800, "a plain video")
     without = [replace(record, seconds=5.0, denoise_seconds=4.0)]
     assert [each.joules for each in estimate(JOB, left, without, plain_cost(without))] == [None, None]
 
@@ -100,16 +104,18 @@ def test_the_fastest_short_video_counts_and_other_work_is_said(
     job_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     seconds = iter([90.0, 9.0, 6.0, *[30.0] * 10])
+    sound = Sound(np.random.default_rng(0).uniform(-1, 1, (2, 24000)).astype(np.float32), 24000)
 
     def video(*_: object, **__: object) -> SimpleNamespace:
         taken = next(seconds)
         frames = np.zeros((5, 32, 32, 3), np.float32)
         times = {"denoise_seconds": taken, "end_to_end_seconds": taken + 1, "watts": None}
-        return SimpleNamespace(frames=frames, load=4.0, energy=NO_COUNTER, **times)
+        return SimpleNamespace(frames=frames, sound=sound, load=4.0, energy=NO_COUNTER, **times)
 
     monkeypatch.setattr("galaxydit.pipelines.generate.generate", video)
     plain = time_plain(read_job(job_file))
     assert (plain.denoise, plain.rest, plain.steps) == (20.0, 1.0, 10)  # 3 of 10 steps were timed
+    assert plain.size == BYTES_PER_PIXEL["h264"] * 5 * 32 * 32 + len(encode_flac(sound))
     assert plain.disturbed == "4.0 processes for each core wanted to run"
     monkeypatch.setattr("galaxydit.eval.jobs.estimate.time_plain", lambda _: plain)
     monkeypatch.setattr("signal.signal", lambda *_: None)
