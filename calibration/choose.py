@@ -35,38 +35,62 @@ def choose(
     to 2 and 3.
     """
     order_0 = build.again(profile, order=0)
-    proxies = proxies_to_compare(build.ranking, profile.recipe.proxy)
-    drafts = {proxies[0]: profile} | {proxy: build.again(profile, proxy=proxy) for proxy in proxies[1:]}
+    drafts = {profile.recipe.proxy: profile}
+    for proxy in proxies_to_compare(build.ranking, profile.recipe.proxy):
+        if proxy not in drafts:
+            drafts[proxy] = build.again(profile, proxy=proxy)
+    tried_at = _nearest_planned(profile)
 
-    planned = [target.speedup for target in profile.evidence.verifications]
-    nearest = (min(planned, key=lambda speedup: abs(speedup - wanted)) for wanted in CHOICE_SPEEDUPS)
-    tried_at = list(dict.fromkeys(nearest))
     # A proxy that moves no step of any sample shares the videos of the schedule.
-    moving = [
-        proxy
-        for proxy, draft in drafts.items()
-        if not all(follows_schedule(build.recordings, draft, speedup) for speedup in tried_at)
-    ]
+    moving = [proxy for proxy, draft in drafts.items() if _moves_a_step(build, draft, tried_at)]
     tried = [(profile, SCHEDULE, tried_at), (order_0, SCHEDULE, tried_at[:1])]
     tried += [(drafts[proxy], PROXY, tried_at) for proxy in moving]
     by_schedule, at_order_0, *by_moving = parts.trials("choice", tried, prompts)
-    measured = dict.fromkeys(drafts, by_schedule) | dict(zip(moving, by_moving, strict=True))
+    rows_of_proxy = dict.fromkeys(drafts, by_schedule)
+    rows_of_proxy.update(zip(moving, by_moving, strict=True))
 
-    rows_of_order: dict[Order, list[Tried]] = {1: by_schedule[0], 0: at_order_0[0]}
-    psnr_of_order = {order: [row.psnr_db for row in rows] for order, rows in rows_of_order.items()}
-    if choose_order(psnr_of_order) == 0:
+    psnrs_of_order: dict[Order, list[float]] = {1: _psnrs(by_schedule[0]), 0: _psnrs(at_order_0[0])}
+    if choose_order(psnrs_of_order) == 0:
         profile = order_0
-    psnrs = {
-        proxy: [fmean(row.psnr_db for row in of_prompt) for of_prompt in zip(*rows, strict=True)]
-        for proxy, rows in measured.items()
-    }
-    proxy = choose_compared_proxy(psnrs, {row.proxy: row.cost for row in build.ranking.rows})
-    if proxy != profile.recipe.proxy:
-        profile = build.again(profile, proxy=proxy)
-    compared = [ComparedProxy(each, tuple(map(verification_of, tried_at, rows))) for each, rows in measured.items()]
-    compared.sort(key=lambda of_proxy: of_proxy.proxy != proxy)
-    means = {order: fmean(of_prompts) for order, of_prompts in psnr_of_order.items()}
+    psnrs_of_proxy = {proxy: _means_of_prompts(rows) for proxy, rows in rows_of_proxy.items()}
+    costs = {row.proxy: row.cost for row in build.ranking.rows}
+    chosen = choose_compared_proxy(psnrs_of_proxy, costs)
+    if chosen != profile.recipe.proxy:
+        profile = build.again(profile, proxy=chosen)
+
+    compared = []
+    for proxy, rows in rows_of_proxy.items():
+        measured = tuple(map(verification_of, tried_at, rows))
+        compared.append(ComparedProxy(proxy, measured))
+    compared.sort(key=lambda row: row.proxy != chosen)
+    means = {order: fmean(psnrs) for order, psnrs in psnrs_of_order.items()}
     return _add_compared_proxies(profile, compared), means
+
+
+def _nearest_planned(profile: Profile) -> list[float]:
+    """The planned speedups nearest to `CHOICE_SPEEDUPS`, each once."""
+    planned = [target.speedup for target in profile.evidence.verifications]
+    nearest = [_nearest(planned, wanted) for wanted in CHOICE_SPEEDUPS]
+    return list(dict.fromkeys(nearest))
+
+
+def _nearest(speedups: Sequence[float], wanted: float) -> float:
+    return min(speedups, key=lambda speedup: abs(speedup - wanted))
+
+
+def _moves_a_step(build: ProfileBuilder, draft: Profile, speedups: Sequence[float]) -> bool:
+    """Whether the policy "proxy" leaves the schedule at one of the speedups in one of the recordings."""
+    return not all(follows_schedule(build.recordings, draft, speedup) for speedup in speedups)
+
+
+def _psnrs(rows: Sequence[Tried]) -> list[float]:
+    return [row.psnr_db for row in rows]
+
+
+def _means_of_prompts(rows_of_speedup: Sequence[Sequence[Tried]]) -> list[float]:
+    """The mean PSNR of each prompt over the speedups."""
+    psnrs_of_speedup = [_psnrs(rows) for rows in rows_of_speedup]
+    return [fmean(of_prompt) for of_prompt in zip(*psnrs_of_speedup, strict=True)]
 
 
 def choose_order(psnrs: Mapping[Order, Sequence[float]]) -> Order:
@@ -79,22 +103,32 @@ def choose_compared_proxy(psnrs: Mapping[str, Sequence[float]], costs: Mapping[s
 
     `psnrs` are in dB, by proxy and prompt; among equally cheap proxies the best mean counts.
     """
-    means = {proxy: fmean(own) for proxy, own in psnrs.items()}
+    means = {proxy: fmean(of_prompts) for proxy, of_prompts in psnrs.items()}
     best = max(means, key=means.__getitem__)
-    as_good = [proxy for proxy, own in psnrs.items() if proxy == best or lead_of(own, psnrs[best]) >= -PSNR_MARGIN]
+    as_good = [best]
+    for proxy, of_prompts in psnrs.items():
+        if proxy != best and lead_of(of_prompts, psnrs[best]) >= -PSNR_MARGIN:
+            as_good.append(proxy)
     return min(as_good, key=lambda proxy: (costs[proxy], -means[proxy]))
 
 
 def _add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) -> Profile:
     """`profile` with the measurements of each compared proxy as evidence and reason; the chosen proxy is first."""
-    first, others = compared[0], compared[1:]
-    text = ", ".join(f"{row.proxy} {' / '.join(f'{at.psnr_db:.1f}' for at in row.measured)} dB" for row in compared)
-    speedups = " / ".join(f"{at.speedup:g}x" for at in first.measured)
-    where = f"{speedups} on {first.measured[0].prompts} sample prompts"
-    reason = f"{profile.evidence.reason}; generated videos at {where}: {text}" if others else profile.evidence.reason
+    first = compared[0]
+    reason = profile.evidence.reason
+    if len(compared) > 1:
+        speedups = " / ".join(f"{at.speedup:g}x" for at in first.measured)
+        psnrs = ", ".join(map(_text_of, compared))
+        reason += f"; generated videos at {speedups} on {first.measured[0].prompts} sample prompts: {psnrs}"
     counted = 100 * profile.recipe.deviation_weight
     reason += f"; {counted:.0f} % of a sample's deviation from the mean distance of {first.proxy} counts"
     return replace(profile, evidence=replace(profile.evidence, reason=reason, compared_proxies=tuple(compared)))
+
+
+def _text_of(compared: ComparedProxy) -> str:
+    """Such as "filtered_latent 38.1 / 31.2 dB"."""
+    psnrs = " / ".join(f"{at.psnr_db:.1f}" for at in compared.measured)
+    return f"{compared.proxy} {psnrs} dB"
 
 
 def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[Tried]) -> Profile:
@@ -103,40 +137,55 @@ def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[Trie
     "proxy" is better where its `lead_of` the schedule is above 0; otherwise the schedule is followed, because its
     compute is known beforehand. A target without measurements follows the nearest measured speedup.
     """
-    steps, predicted, measured = profile.conditions.steps, [], []
-    schedule, proxy, better = [], [], set()
+    steps = profile.conditions.steps
+    predicted: list[float] = []
+    measured: list[float] = []
+    by_schedule: list[Verification] = []
+    by_proxy: list[Verification] = []
+    better_by_proxy = set()
     for asked in profile.evidence.verifications:
-        predicted.append(round(predicted_speedup(seconds, steps, len(profile.target_for(asked.speedup).sigmas)), 4))
+        full_steps = len(profile.target_for(asked.speedup).sigmas)
+        predicted.append(round(predicted_speedup(seconds, steps, full_steps), 4))
         at_speedup = [row for row in verified if row.speedup == asked.speedup]
-        rows = {word: [row for row in at_speedup if row.policy == word] for word in (SCHEDULE, PROXY)}
-        if rows[SCHEDULE]:
-            measured.append(round(median(plain / fast for plain, fast in (row.seconds for row in rows[SCHEDULE])), 4))
-        schedule.append(verification_of(asked.speedup, rows[SCHEDULE], asked.expected_error))
-        if rows[PROXY]:
-            proxy.append(verification_of(asked.speedup, rows[PROXY]))
-            if lead_of(*([row.psnr_db for row in rows[word]] for word in (PROXY, SCHEDULE))) > 0:
-                better.add(asked.speedup)
-    known = [row.speedup for row in proxy]
-    targets = tuple(
-        replace(target, policy="proxy")
-        if known and min(known, key=lambda speedup: abs(speedup - target.speedup)) in better
-        else target
-        for target in profile.recipe.targets
-    )
-    # Each prompt has one plain generation for all its trials.
-    plain = {(row.prompt, row.seed): Timed(PLAIN, row.seconds[0], 1.0) for row in verified}
-    timings = [Timed("the first timing", seconds.step * steps, 1.0), *plain.values()]
-    timings += [row.result.timed(f"{row.policy} {row.speedup:g}x") for row in verified]
+        schedule_rows = [row for row in at_speedup if row.policy == SCHEDULE]
+        proxy_rows = [row for row in at_speedup if row.policy == PROXY]
+        if schedule_rows:
+            measured.append(round(median(row.seconds[0] / row.seconds[1] for row in schedule_rows), 4))
+        by_schedule.append(verification_of(asked.speedup, schedule_rows, asked.expected_error))
+        if proxy_rows:
+            by_proxy.append(verification_of(asked.speedup, proxy_rows))
+            if lead_of(_psnrs(proxy_rows), _psnrs(schedule_rows)) > 0:
+                better_by_proxy.add(asked.speedup)
+
+    known = [row.speedup for row in by_proxy]
+    targets = []
+    for target in profile.recipe.targets:
+        if known and _nearest(known, target.speedup) in better_by_proxy:
+            target = replace(target, policy="proxy")
+        targets.append(target)
     seconds = replace(
         seconds,
         predicted_speedup=tuple(predicted),
         measured_speedup=tuple(measured),
-        disturbance=disturbance(timings),
+        disturbance=_disturbance_of(seconds, steps, verified),
     )
     evidence = replace(
-        profile.evidence, verifications=tuple(schedule), proxy_verifications=tuple(proxy), seconds=seconds
+        profile.evidence,
+        verifications=tuple(by_schedule),
+        proxy_verifications=tuple(by_proxy),
+        seconds=seconds,
     )
-    return replace(profile, recipe=replace(profile.recipe, targets=targets), evidence=evidence)
+    return replace(profile, recipe=replace(profile.recipe, targets=tuple(targets)), evidence=evidence)
+
+
+def _disturbance_of(seconds: Seconds, steps: int, verified: Sequence[Tried]) -> str:
+    """Why the timings of the first generation and of the verification must not be compared, or an empty string."""
+    timings = [Timed("the first timing", seconds.step * steps, 1.0)]
+    # Each prompt has one plain generation for all its trials.
+    plain = {(row.prompt, row.seed): Timed(PLAIN, row.seconds[0], 1.0) for row in verified}
+    timings += plain.values()
+    timings += [row.result.timed(f"{row.policy} {row.speedup:g}x") for row in verified]
+    return disturbance(timings)
 
 
 def verification_of(speedup: float, rows: Sequence[Tried], expected_error: float | None = None) -> Verification:

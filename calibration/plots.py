@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
@@ -15,17 +14,8 @@ from galaxydit.calibration.recording import LAGS
 from galaxydit.calibration.thresholds import planned_steps
 from galaxydit.foreign_text import drawable
 from galaxydit.pipelines.disturbance import DISTURBED
-from galaxydit.pipelines.written_by import save_figure
+from galaxydit.pipelines.figures import BLUE, GREY, ORANGE, drawn
 from galaxydit.request import PROXY, SCHEDULE
-
-BLUE, ORANGE, GREY = "#2563a8", "#d9731a", "#8a8a8a"
-STYLE = {
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "legend.frameon": False,
-}
 
 
 def draw_all(calibration: Calibration, folder: Path) -> dict[Path, str]:
@@ -33,12 +23,11 @@ def draw_all(calibration: Calibration, folder: Path) -> dict[Path, str]:
     folder.mkdir(parents=True, exist_ok=True)
     captions = {}
     for name, draw in FIGURES.items():
-        figure = Figure(figsize=(8, 4.2), layout="constrained")
-        with rc_context(STYLE):
+        path = folder / f"{name}.png"
+        with drawn(path, 8, 4.2) as figure:
             draw(calibration, figure)
         if figure.axes:
-            save_figure(figure, folder / f"{name}.png", dpi=110)
-            captions[folder / f"{name}.png"] = str(draw.__doc__).strip()
+            captions[path] = str(draw.__doc__).strip()
     return captions
 
 

@@ -58,49 +58,64 @@ def headline(report: Reported) -> str:
     """The first line of a report: the request, the reached speedup, why they differ, and the expected PSNR."""
     asked = "Settings by hand" if report.goal is None else f"Asked for {report.goal.text}"
     fraction = report.compute_fraction
-    saved = 1 / fraction if fraction else math.inf
-    reached = f"reached {saved:.2f}x in block evaluations (compute fraction {fraction:.3f})"
+    speedup = 1 / fraction if fraction else math.inf
+    line = f"{asked}, reached {speedup:.2f}x in block evaluations (compute fraction {fraction:.3f})"
     if report.plain_seconds is not None and report.denoise_seconds:
         seconds = f"denoising {report.denoise_seconds:.2f} s instead of {report.plain_seconds:.2f} s"
-        reached += f" and {report.plain_seconds / report.denoise_seconds:.2f}x in seconds ({seconds})"
-    why = difference(report)
-    return f"{asked}, {reached}{', because ' * bool(why)}{why}; {expected_fidelity(report)}"
+        line += f" and {report.plain_seconds / report.denoise_seconds:.2f}x in seconds ({seconds})"
+    if why := difference(report):
+        line += f", because {why}"
+    return f"{line}; {expected_fidelity(report)}"
 
 
 def difference(report: Reported) -> str:
     """Why a generation missed or exceeded the requested speedup by more than 5 %, else ""."""
-    goal, fraction = report.goal, report.compute_fraction
+    goal = report.goal
     if goal is None or goal.speedup is None or not report.calls:
         return ""
+    fraction = report.compute_fraction
     if fraction and abs(1 / fraction / goal.speedup - 1) <= TOLERANCE:
         return ""
-    last = max(call.step for call in report.calls)
-    if last < report.steps - 1:
-        return f"the generation ended after step {last + 1} of {report.steps}"
-    full, run, missed = report.steps_run - report.reused_steps, report.steps_run, fraction * goal.speedup
-    reasons = Counter(reason for _, reason in report.computed_steps)
-    unplanned = {reason: count for reason, count in reasons.most_common() if reason not in PLANNED}
-    if unplanned and missed > 1:
+    if ended := _early_end(report):
+        return ended
+    is_slower = fraction * goal.speedup > 1
+    reasons = dict(Counter(reason for _, reason in report.computed_steps).most_common())
+    unplanned = {reason: count for reason, count in reasons.items() if reason not in PLANNED}
+    if unplanned and is_slower:
         return _listed(unplanned)
-    rows = Counter(call.step for call in report.calls for _ in range(call.rows))
-    if len(set(rows.values())) > 1:
+    run = report.steps_run
+    full = run - report.reused_steps
+    rows_of_step = Counter(call.step for call in report.calls for _ in range(call.rows))
+    if len(set(rows_of_step.values())) > 1:
         return f"{full} of {run} steps were full, and guided steps have more block evaluations than others"
+    causes = []
     # Whole steps alone may lie beside the goal, and on its other side.
-    rounded, causes = full / run * goal.speedup, list[str]()
+    rounded = full / run * goal.speedup
     is_rounded = full == round(run / goal.speedup) and abs(rounded - 1) > TOLERANCE / 2
-    if is_rounded and (rounded > 1) == (missed > 1):
+    if is_rounded and (rounded > 1) == is_slower:
         causes.append(f"{run} steps / {goal.speedup:g} are rounded to {full} full steps")
-    if missed > 1 and (extra := proxy_blocks(report)) * goal.speedup > TOLERANCE / 2:
-        causes.append(f"blocks that reused steps run to read the proxy are {extra:.1%} of a plain run's")
+    read = proxy_blocks(report)
+    if is_slower and read * goal.speedup > TOLERANCE / 2:
+        causes.append(f"blocks that reused steps run to read the proxy are {read:.1%} of a plain run's")
     if causes:
         return " and ".join(causes)
-    return f"{full} of {run} steps were full: {_listed(dict(reasons.most_common()))}"
+    return f"{full} of {run} steps were full: {_listed(reasons)}"
+
+
+def _early_end(report: Reported) -> str:
+    """After which step the generation ended, an empty string if that is the last one."""
+    last = max(call.step for call in report.calls)
+    if last >= report.steps - 1:
+        return ""
+    return f"the generation ended after step {last + 1} of {report.steps}"
 
 
 def proxy_blocks(report: Reported) -> float:
     """Block evaluations of reused calls, which only read the proxy / all block evaluations of a plain run."""
     total = sum(call.blocks * call.rows for call in report.calls)
-    return sum(call.blocks_run * call.rows for call in report.calls if call.reused) / total if total else 0.0
+    if not total:
+        return 0.0
+    return sum(call.blocks_run * call.rows for call in report.calls if call.reused) / total
 
 
 def shortfall(report: Reported) -> str:
@@ -108,11 +123,12 @@ def shortfall(report: Reported) -> str:
 
     Too few steps are warned of when the generation begins.
     """
-    goal, fraction, why = report.goal, report.compute_fraction, difference(report)
+    goal = report.goal
+    fraction = report.compute_fraction
+    why = difference(report)
     if not why or goal is None or goal.speedup is None or fraction * goal.speedup <= 1:
         return ""
-    early = max(call.step for call in report.calls) < report.steps - 1
-    if early or any(call.reason in (Reason.FEW_STEPS, Reason.UNSERVED) for call in report.calls):
+    if _early_end(report) or any(call.reason in (Reason.FEW_STEPS, Reason.UNSERVED) for call in report.calls):
         return ""
     return f"{goal.speedup:g}x was asked for and {1 / fraction:.2f}x reached, because {why}"
 
@@ -121,14 +137,17 @@ def expected_fidelity(report: Reported) -> str:
     """Clause of the headline: the expected PSNR against the plain video, or why it is unknown."""
     if report.calls and not any(call.reused for call in report.calls):
         return "every step was computed, so the video is the plain one"
-    start, goal = "expected PSNR against the plain video:", report.goal
-    if report.calls and max(call.step for call in report.calls) < report.steps - 1:
+    start = "expected PSNR against the plain video:"
+    if report.calls and _early_end(report):
         return f"{start} unknown, because the generation has not run to its end"
-    if goal is None or goal.verified is None:
-        why = "" if goal is None else goal.why_unknown
-        if goal is not None and goal.min_psnr is not None:
-            why = why or "the profile was verified under other conditions"
-        return f"{start} unknown" + (f", because {why}" if why else "")
+    goal = report.goal
+    if goal is None:
+        return f"{start} unknown"
+    if goal.verified is None:
+        why = goal.why_unknown
+        if goal.min_psnr is not None and not why:
+            why = "the profile was verified under other conditions"
+        return f"{start} unknown, because {why}" if why else f"{start} unknown"
     psnr = goal.verified
     interval = "" if psnr.psnr_low is None else f" ({psnr.psnr_low:.1f} to {psnr.psnr_high:.1f})"
     return f"{start} {psnr.psnr_db:.1f} dB{interval} in the mean of the profile's {psnr.prompts} held-out prompts"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.energy import Energy
@@ -14,6 +14,9 @@ from galaxydit.foreign_text import drawable, one_line
 from galaxydit.outcome import Goal, headline
 from galaxydit.policies.policy import Reason
 from galaxydit.policies.threshold import Threshold
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COMPUTED, REUSED, SIGNAL = "#1f6f8b", "#f2a541", "#444444"
 
@@ -109,70 +112,102 @@ class Report:
 
     def __str__(self) -> str:
         """`galaxydit.outcome.headline`, what it took, why steps were computed, and the notes."""
-        taken = [
-            f"{name} {seconds:.2f} s"
-            for seconds, name in ((self.denoise_seconds, "denoising"), (self.end_to_end_seconds, "end to end"))
-            if seconds is not None
-        ]
-        if self.energy_joules is not None:
-            measured = ((self.energy_joules.denoise, "denoising"), (self.energy_joules.end_to_end, "end to end"))
-            taken += [f"{name} {joules:,.0f} J" for joules, name in measured if joules is not None]
-        lines = [
-            f"{headline(self)}.",
-            f"{self.reused_steps} of {self.steps_run} steps reused"
-            + (f"; {self.steps_run} of {self.steps} steps ran" if self.steps_run < self.steps else ""),
-            ", ".join([*taken, f"at most {self.bytes_held / 2**20:.2f} MiB cached"]),
-        ]
-        if len(fractions := self.compute_fractions) > 1:
+        reused = f"{self.reused_steps} of {self.steps_run} steps reused"
+        if self.steps_run < self.steps:
+            reused += f"; {self.steps_run} of {self.steps} steps ran"
+        lines = [f"{headline(self)}.", reused, self._taken()]
+        fractions = self.compute_fractions
+        if len(fractions) > 1:
             lines.append("compute fraction by sample: " + ", ".join(f"{value:.3f}" for value in fractions.values()))
         reasons = Counter(reason for _, reason in self.computed_steps)
-        lines += ["Steps were computed because of:"] if reasons else []
-        lines += [f"  - {reason.value} ({count} step{'s' * (count > 1)})" for reason, count in reasons.most_common()]
-        joules = [self.energy_joules.note] if self.energy_joules and self.energy_joules.note else []
-        return "\n".join(map(one_line, [*lines, *(f"Note: {note}." for note in (*self.notes, *joules))]))
+        if reasons:
+            lines.append("Steps were computed because of:")
+        for reason, count in reasons.most_common():
+            lines.append(f"  - {reason.value} ({count} step{'s' * (count > 1)})")
+        notes = list(self.notes)
+        if self.energy_joules is not None and self.energy_joules.note:
+            notes.append(self.energy_joules.note)
+        lines += [f"Note: {note}." for note in notes]
+        return "\n".join(map(one_line, lines))
+
+    def _taken(self) -> str:
+        """Seconds and joules that are known, and the peak of what the plugin kept."""
+        taken = []
+        for seconds, part in ((self.denoise_seconds, "denoising"), (self.end_to_end_seconds, "end to end")):
+            if seconds is not None:
+                taken.append(f"{part} {seconds:.2f} s")
+        if (energy := self.energy_joules) is not None:
+            for joules, part in ((energy.denoise, "denoising"), (energy.end_to_end, "end to end")):
+                if joules is not None:
+                    taken.append(f"{part} {joules:,.0f} J")
+        taken.append(f"at most {self.bytes_held / 2**20:.2f} MiB cached")
+        return ", ".join(taken)
 
     def plot(self, path: str | Path | IO[bytes]) -> None:
         """Draw each branch's calls, dark if computed, and the proxy's `accumulated` distance to an image file."""
         from matplotlib.figure import Figure
+
+        rows = len(self._plot_rows())
+        heights = [0.4 * rows + 0.2]
+        if self._distances():
+            heights.append(2.0)
+        figure = Figure(figsize=(10, 1.4 + sum(heights)), layout="constrained")
+        panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
+        self._draw_calls(panels[0])
+        if self._distances():
+            self._draw_distances(panels[1])
+        panels[-1].set_xlabel("step")
+        panels[-1].set_xlim(-0.6, self.steps - 0.4)
+        for axes in panels:
+            axes.spines[["top", "right"]].set_visible(False)
+        figure.savefig(path, dpi=130)
+
+    def _plot_rows(self) -> list[tuple[str, str, int]]:
+        """Transformer, branch and sample of each row of the plot, in the order of the calls."""
+        return list(dict.fromkeys((call.transformer, call.branch, call.sample) for call in self.calls))
+
+    def _distances(self) -> list[tuple[int, int, float]]:
+        """`(sample, step, distance)` of the calls whose accumulated distance is finite."""
+        known = []
+        for call in self.calls:
+            if call.accumulated is not None and call.accumulated < float("inf"):
+                known.append((call.sample, call.step, call.accumulated))
+        return known
+
+    def _draw_calls(self, axes: "Axes") -> None:
         from matplotlib.patches import Patch
 
-        rows = list(dict.fromkeys((call.transformer, call.branch, call.sample) for call in self.calls))
-        signal = [call for call in self.calls if call.accumulated is not None and call.accumulated < float("inf")]
-        figure = Figure(figsize=(10, 1.6 + 0.4 * len(rows) + (2.0 if signal else 0)), layout="constrained")
-        heights = [0.4 * len(rows) + 0.2] + ([2.0] if signal else [])
-        axes = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
+        rows = self._plot_rows()
         for call in self.calls:
             row = rows.index((call.transformer, call.branch, call.sample))
-            axes[0].bar(call.step, 0.86, 0.92, row - 0.43, color=REUSED if call.reused else COMPUTED)
-        samples = sorted({sample for _, _, sample in rows})
-        several = len({transformer for transformer, _, _ in rows}) > 1
-        labels = [
-            drawable((f"{name} " if several else "") + branch + (f" sample {sample}" if len(samples) > 1 else ""))
-            for name, branch, sample in rows
-        ]
-        axes[0].set_yticks(range(len(rows)), labels)
-        axes[0].invert_yaxis()
-        axes[0].set_title(
-            f"{self.reused_steps} of {self.steps_run} steps reused, compute fraction {self.compute_fraction:.2f}",
-            loc="left",
-        )
+            axes.bar(call.step, 0.86, 0.92, row - 0.43, color=REUSED if call.reused else COMPUTED)
+        has_transformers = len({transformer for transformer, _, _ in rows}) > 1
+        has_samples = len({sample for _, _, sample in rows}) > 1
+        labels = []
+        for transformer, branch, sample in rows:
+            label = f"{transformer} {branch}" if has_transformers else branch
+            if has_samples:
+                label += f" sample {sample}"
+            labels.append(drawable(label))
+        axes.set_yticks(range(len(rows)), labels)
+        axes.invert_yaxis()
+        reused = f"{self.reused_steps} of {self.steps_run} steps reused"
+        axes.set_title(f"{reused}, compute fraction {self.compute_fraction:.2f}", loc="left")
         patches = [Patch(color=COMPUTED, label="computed"), Patch(color=REUSED, label="reused")]
-        axes[0].legend(handles=patches, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)
-        if signal:
-            for sample in samples:
-                points = [(call.step, call.accumulated) for call in signal if call.sample == sample]
-                axes[1].plot(*zip(*points, strict=True), color=SIGNAL, marker="o", markersize=3)
-            policy = self.config.policy
-            if isinstance(policy, Threshold) and policy.threshold > 0:
-                axes[1].axhline(policy.threshold, color=REUSED, linestyle="--", label="threshold")
-                axes[1].legend(frameon=False)
-            axes[1].set_ylabel(f"{drawable(self.config.watched.name)}\ndistance since full step")
-            axes[1].set_ylim(bottom=0)
-        axes[-1].set_xlabel("step")
-        axes[-1].set_xlim(-0.6, self.steps - 0.4)
-        for axis in axes:
-            axis.spines[["top", "right"]].set_visible(False)
-        figure.savefig(path, dpi=130)
+        axes.legend(handles=patches, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)
+
+    def _draw_distances(self, axes: "Axes") -> None:
+        samples = sorted({sample for _, _, sample in self._plot_rows()})
+        for sample in samples:
+            steps = [step for of_sample, step, _ in self._distances() if of_sample == sample]
+            distances = [distance for of_sample, _, distance in self._distances() if of_sample == sample]
+            axes.plot(steps, distances, color=SIGNAL, marker="o", markersize=3)
+        policy = self.config.policy
+        if isinstance(policy, Threshold) and policy.threshold > 0:
+            axes.axhline(policy.threshold, color=REUSED, linestyle="--", label="threshold")
+            axes.legend(frameon=False)
+        axes.set_ylabel(f"{drawable(self.config.watched.name)}\ndistance since full step")
+        axes.set_ylim(bottom=0)
 
     def _repr_png_(self) -> bytes | None:
         """The plot, which notebooks show; None without calls."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from galaxydit.files import replacing, with_digest, write_json
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from PIL.PngImagePlugin import PngInfo
 
 MARK = "Written by galaxydit"
@@ -52,12 +51,6 @@ def write_markdown(path: Path, page: str) -> None:
     """Write a page atomically; its last line is the mark, which readers of the page do not see."""
     with replacing(path) as partial:
         partial.write_text(f"{page.rstrip()}\n\n{MARKDOWN_MARK}\n", encoding="utf-8")
-
-
-def save_figure(figure: "Figure", path: Path, dpi: float) -> None:
-    """Draw a PNG atomically and with the mark."""
-    with replacing(path) as partial:
-        figure.savefig(partial, dpi=dpi, format="png", metadata={PNG_KEY: MARK})
 
 
 def png_mark() -> "PngInfo":

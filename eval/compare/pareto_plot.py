@@ -3,12 +3,16 @@
 from collections import defaultdict
 from itertools import cycle
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from galaxydit.eval.compare.compare_job import Comparison
 from galaxydit.eval.methods.galaxydit_methods import SHIPPED
 from galaxydit.foreign_text import drawable
 from galaxydit.pipelines.disturbance import DISTURBED
-from galaxydit.pipelines.written_by import save_figure
+from galaxydit.pipelines.figures import drawn
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 GROUPS = {
     "control": ("#7f7f7f",),
@@ -26,9 +30,11 @@ def plot_pareto(comparison: Comparison, path: Path, model: str) -> None:
 
     Methods with the same points by compute are said to coincide.
     """
-    from matplotlib.figure import Figure
+    with drawn(path, 15, 8) as figure:
+        _draw(comparison, model, figure)
 
-    figure = Figure(figsize=(15, 8), layout="constrained")
+
+def _draw(comparison: Comparison, model: str, figure: "Figure") -> None:
     panels = figure.subplots(1, 2, sharey=True)
     sources = {row.method: row.source for row in comparison.rows}
     colours = colours_of(sources)
@@ -48,15 +54,12 @@ def plot_pareto(comparison: Comparison, path: Path, model: str) -> None:
         axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
         axes.minorticks_off()
         axes.set_xlabel(f"speedup {title}")
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("PSNR against the plain video, dB")
     lines = sorted(zip(*panels[0].get_legend_handles_labels(), strict=True), key=lambda each: -each[0].get_ydata()[-1])
-    figure.legend(*zip(*lines, strict=True), loc="outside right center", frameon=False)
+    figure.legend(*zip(*lines, strict=True), loc="outside right center")
     conditions, plan = comparison.conditions, comparison.plan
     count = len(plan.prompts) * len(plan.seeds)
     figure.suptitle(f"{drawable(model)}, {conditions['settings']['steps']} steps, {count} videos")
-    save_figure(figure, path, dpi=130)
 
 
 def colours_of(sources: dict[str, str]) -> dict[str, str]:

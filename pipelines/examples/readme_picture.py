@@ -12,10 +12,11 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+from galaxydit.pipelines.figures import BLUE, ORANGE
 from galaxydit.pipelines.published_models import WAN_21_1_3B
 
 MEASURED = Path(__file__).parents[2] / "eval" / "results" / "gpu" / "pipeline-1.3B-480p-compiled-H100.json"
-WAYS = {"plain": "#1f6f8b", "speedup=2": "#f2a541", "speedup=3": "#f2c14e"}
+WAYS = {"plain": BLUE, "speedup=2": ORANGE, "speedup=3": "#f2c14e"}
 
 
 def draw(demo: Path, out: Path) -> None:

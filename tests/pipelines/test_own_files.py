@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.pipelines.figures import drawn
 from galaxydit.pipelines.own_files import (
     check_replaceable,
     own_csv,
@@ -27,7 +28,6 @@ from galaxydit.pipelines.written_by import (
     DEMO,
     LATENCY,
     png_mark,
-    save_figure,
     write_html,
     write_markdown,
     write_own_json,
@@ -43,6 +43,11 @@ def _parquet(path: Path, metadata: dict[str, str] | None) -> None:
     from pyarrow import parquet
 
     parquet.write_table(pyarrow.Table.from_pylist([{"unit": "a"}], pyarrow.schema({"unit": "string"}, metadata)), path)
+
+
+def _figure(path: Path) -> None:
+    with drawn(path, 2, 2) as figure:
+        figure.add_subplot()
 
 
 def _foreign_video(path: Path, comment: str = "holiday") -> None:
@@ -69,7 +74,7 @@ OWN: dict[str, tuple[Callable[[Path], str], Callable[[Path], Any]]] = {
     "a.json": (own_json(DEMO), lambda path: write_own_json(path, DEMO, DATA)),
     "a.mp4": (own_video, lambda path: save_video(FRAMES, path, 8)),
     "lossless.mp4": (own_video, lambda path: save_video(FRAMES, path, 8, lossless=True)),
-    "figure.png": (own_picture, lambda path: save_figure(Figure(), path, dpi=30)),
+    "figure.png": (own_picture, _figure),
     "picture.png": (own_picture, lambda path: Image.fromarray(FRAMES[0]).save(path, pnginfo=png_mark())),
     "a.html": (own_html, lambda path: write_html(path, "<!doctype html><html><head></head></html>")),
     "a.md": (own_markdown, lambda path: write_markdown(path, "# Results\n" * 1000)),
@@ -120,7 +125,8 @@ def test_half_of_a_file_is_kept_unless_forced(name: str, tmp_path: Path) -> None
     form, write = OWN[name]
     write(tmp_path / name)
     whole = (tmp_path / name).read_bytes()
-    (tmp_path / name).write_bytes(whole[: len(whole) // 20] if name == "figure.png" else whole[: len(whole) // 2])
+    kept = 40 if name == "figure.png" else len(whole) // 2  # the mark of a PNG follows its header of 33 bytes
+    (tmp_path / name).write_bytes(whole[:kept])
     _refusal(tmp_path / name, form)
 
 
