@@ -126,7 +126,7 @@ _ENTRIES = (
         moving=("audio_hidden_states", "timestep_indices"),
         streams=_PICTURE_AND_SOUND,
         is_chain=True,
-        time_embedding=("temb", 1),
+        time_embedding=None,  # it has a row for each distinct timestep, so its shape changes
     ),
 )
 FAMILIES: dict[str, Family] = {family.class_name: family for family in _ENTRIES}
