@@ -105,7 +105,7 @@ class Engine:
     @beside_the_model
     def _agree(self, work: Work) -> None:
         """Make the decision before the forward pass the same on all ranks that share the weights."""
-        corrects = work.is_stored and has_weight(self.reuse.correction_weights(work))
+        corrects = work.is_stored and has_weight(self._weights(work))
         is_decided = bool(work.decisions)
         computes, work.may_correct = agree_before(
             self.transformer, is_decided=is_decided, is_reused=work.is_reused, corrects=corrects
