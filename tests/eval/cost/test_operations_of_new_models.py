@@ -182,7 +182,7 @@ def test_a_clip_of_minimax_h3_has_the_latent_frames_that_diffusers_counts() -> N
 
 
 def test_the_last_noise_level_of_minimax_h3_takes_no_call() -> None:
-    from galaxydit.eval.cost.estimate import estimate
+    from galaxydit.eval.cost.cost_estimate import estimate
 
     few, many = (estimate("minimax-h3", steps=steps).plain.denoise_s.value for steps in (26, 51))
     assert many / few == pytest.approx(2.0)

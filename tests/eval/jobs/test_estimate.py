@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from galaxydit.cli import main
-from galaxydit.eval.cost.estimate import BYTES_PER_PIXEL
+from galaxydit.eval.cost.cost_estimate import BYTES_PER_PIXEL
 from galaxydit.eval.jobs.estimate import PlainCost, VariantEstimate, denoise_share, estimate, plain_cost, time_plain
 from galaxydit.eval.jobs.job import PLAIN, Job, Variant
 from galaxydit.eval.jobs.jobfile import read_job
