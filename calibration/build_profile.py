@@ -79,7 +79,8 @@ class ProfileBuilder:
 
     def _targets(self, order: Order) -> tuple[Target, ...]:
         """The targets with their schedules. Raises GalaxyDiTError if no speedup can be planned."""
-        sigmas, corrects = self.recordings[0].sigmas, not draws_noise(self.pipe.scheduler)
+        sigmas = self.recordings[0].sigmas
+        corrects = not draws_noise(self.pipe.scheduler)
         counts = sorted({full_step_count(len(sigmas), speedup) for speedup in self.speedups})
         schedules = planned_schedules(ScheduleError(self.recordings, corrects), self.propagation, counts, order)
         targets = plan_targets(schedules, sigmas, self.speedups)
@@ -109,23 +110,38 @@ class ProfileBuilder:
             policy = ProxyThreshold(schedule, deviation_weight=weight)
             threshold = solve_threshold(self.recordings, proxy, policy, limits, target.speedup, share)
             solved.append(replace(target, threshold=threshold))
-        verifications = tuple(
-            Verification(target.speedup, largest_expected_error(target, error_map, cumulative))
-            for target in targets
-            if target.speedup in self.speedups
+        verifications = []
+        for target in targets:
+            if target.speedup in self.speedups:
+                expected_error = largest_expected_error(target, error_map, cumulative)
+                verifications.append(Verification(target.speedup, expected_error))
+        recipe = Recipe(
+            proxy=proxy,
+            reuse="output",
+            order=order,
+            error_map=error_map,
+            cumulative_distance=cumulative,
+            targets=tuple(solved),
+            proxy_share=share,
+            deviation_weight=weight,
         )
-        return Recipe(proxy, "output", order, error_map, cumulative, tuple(solved), share, weight), fit, verifications
+        return recipe, fit, tuple(verifications)
 
     def _conditions(self, settings: GenerationSettings, where: Mapping[str, Any]) -> Conditions:
-        pipe, first, shift = self.pipe, self.recordings[0], settings.flow_shift
+        pipe = self.pipe
+        first = self.recordings[0]
+        shift = settings.flow_shift
         if shift is None:
             shift = pipe.scheduler.config.get("flow_shift", pipe.scheduler.config.get("shift"))
+        guidance_scale_2 = settings.guidance_scale_2
+        if guidance_scale_2 is None:
+            guidance_scale_2 = first.guidance_scale
         return Conditions(
             scheduler=type(pipe.scheduler).__name__,
             steps=first.steps,
             flow_shift=None if shift is None else float(shift),
             guidance_scale=first.guidance_scale,
-            guidance_scale_2=first.guidance_scale if settings.guidance_scale_2 is None else settings.guidance_scale_2,
+            guidance_scale_2=guidance_scale_2,
             boundary=boundary_of(pipe),
             dtype=dtype_of(next(iter(transformers_of(pipe).values()))),
             samples=len(self.recordings),

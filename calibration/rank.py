@@ -39,9 +39,11 @@ def rank_proxies(recordings: Sequence[Recording], costs: Mapping[str, float] | N
 
     Intervals are 95 % bootstraps over prompts. `costs` are seconds of reading a proxy / seconds of a full step.
     """
-    rows, z_of_prompt = [], {}
+    rows = []
+    z_of_prompt = {}
     for proxy in recordings[0].distances:
-        along = z_of_prompt[proxy] = _z_along(recordings, proxy, ORDERS)
+        along = _z_along(recordings, proxy, ORDERS)
+        z_of_prompt[proxy] = along
         low, high = np.quantile(resampled_means(along), [0.025, 0.975])
         between, between_low, between_high = between_samples(recordings, proxy)
         row = RankedProxy(
@@ -65,30 +67,38 @@ def choose_proxy(ranking: Ranking) -> tuple[str, str]:
 
     Constant proxies and those that are equal for all samples are chosen only if there are no others.
     """
-    rows = [row for row in ranking.rows if row.rho != 0 and PROXIES[row.proxy].differs_by_sample] or ranking.rows
+    rows = _rows_that_vary(ranking) or ranking.rows
     best = max(rows, key=lambda row: row.rho)
     equal = [row for row in rows if row is best or worse_by(ranking, row.proxy, best.proxy) <= MARGIN]
     chosen = min(equal, key=lambda row: (row.cost, -row.rho))
     rho = f"rho {best.rho:.3f} ({best.low:.3f} to {best.high:.3f})"
-    if chosen is best:
-        reason = f"no cheaper proxy is within {MARGIN:g} of it" if len(equal) == 1 else "no equal proxy is cheaper"
+    if chosen is not best:
+        worse = max(0.0, worse_by(ranking, chosen.proxy, best.proxy))
+        costs = f"{100 * chosen.cost:.1f} instead of {100 * best.cost:.1f} % of a full step"
+        reason = f"{chosen.proxy} is at most {worse:.3f} worse and costs {costs}"
+    elif len(equal) == 1:
+        reason = f"no cheaper proxy is within {MARGIN:g} of it"
     else:
-        reason = (
-            f"{chosen.proxy} is at most {max(0.0, worse_by(ranking, chosen.proxy, best.proxy)):.3f} worse and costs "
-            f"{100 * chosen.cost:.1f} instead of {100 * best.cost:.1f} % of a full step"
-        )
+        reason = "no equal proxy is cheaper"
     prompts = len(ranking.z_of_prompt[best.proxy])
-    few = "" if prompts >= ENOUGH_PROMPTS else f" ({prompts} prompts: intervals are wide below {ENOUGH_PROMPTS})"
-    return chosen.proxy, f"{best.proxy} ranks the error of reuse best: {rho}; {reason}{few}"
+    if prompts < ENOUGH_PROMPTS:
+        reason += f" ({prompts} prompts: intervals are wide below {ENOUGH_PROMPTS})"
+    return chosen.proxy, f"{best.proxy} ranks the error of reuse best: {rho}; {reason}"
+
+
+def _rows_that_vary(ranking: Ranking) -> list[RankedProxy]:
+    """The rows of proxies that are neither constant nor equal for all samples."""
+    return [row for row in ranking.rows if row.rho != 0 and PROXIES[row.proxy].differs_by_sample]
 
 
 def proxies_to_compare(ranking: Ranking, chosen: str) -> tuple[str, ...]:
     """At most three proxies of different tensors to compare by videos, none of them constant: `chosen`, the best
     between samples, those that run no block, then all others, by rank.
     """
-    rows = [row for row in ranking.rows if row.rho != 0 and PROXIES[row.proxy].differs_by_sample]
+    rows = _rows_that_vary(ranking)
     wanted = [chosen]
-    wanted += [row.proxy for row in sorted(rows, key=lambda row: -row.between)[:1]]
+    if rows:
+        wanted.append(max(rows, key=lambda row: row.between).proxy)
     wanted += [row.proxy for row in rows if PROXIES[row.proxy].cost == 0]
     wanted += [row.proxy for row in rows]
     by_tensor: dict[str, str] = {}
@@ -109,21 +119,27 @@ def between_samples(recordings: Sequence[Recording], proxy: str) -> tuple[float,
     Ranks among the samples of a step, less their mean, are pooled over steps, lags and orders; a clock has 0.
     """
     products: dict[str, list[Array]] = defaultdict(list)
-    distances = {lag: np.array([recording.accumulated(proxy, lag) for recording in recordings]) for lag in LAGS}
     for order in ORDERS:
         for lag in LAGS:
-            errors = np.array([recording.prediction_error(order, lag, lag) for recording in recordings])
-            known = np.isfinite(errors).all(axis=0) & np.isfinite(distances[lag]).all(axis=0)
-            known[:FIRST_STEP] = False
-            moved, error = (_centred_ranks(values[:, known]) for values in (distances[lag], errors))
-            for recording, *terms in zip(
-                recordings, (moved * error).sum(axis=1), (moved**2).sum(axis=1), (error**2).sum(axis=1), strict=True
-            ):
-                products[recording.prompt].append(np.array(terms))
+            terms = _terms_between(recordings, proxy, order, lag)
+            for recording, of_sample in zip(recordings, terms, strict=True):
+                products[recording.prompt].append(of_sample)
     totals = np.array([np.sum(products[prompt], axis=0) for prompt in sorted(products)])
-    low, high = np.quantile(_pooled_correlation(totals[draws_of(len(totals))].sum(axis=1)), [0.025, 0.975])
+    resampled = totals[draws_of(len(totals))].sum(axis=1)
+    low, high = np.quantile(_pooled_correlation(resampled), [0.025, 0.975])
     middle = _pooled_correlation(totals.sum(axis=0))
     return round(float(middle), 6), round(float(low), 6), round(float(high), 6)
+
+
+def _terms_between(recordings: Sequence[Recording], proxy: str, order: int, lag: int) -> Array:
+    """`(samples, 3)`: sums over steps of the product of the ranks of distance and error, and of their squares."""
+    distances = np.array([recording.accumulated(proxy, lag) for recording in recordings])
+    errors = np.array([recording.prediction_error(order, lag, lag) for recording in recordings])
+    known = np.isfinite(errors).all(axis=0) & np.isfinite(distances).all(axis=0)
+    known[:FIRST_STEP] = False
+    moved = _centred_ranks(distances[:, known])
+    error = _centred_ranks(errors[:, known])
+    return np.stack([(moved * error).sum(axis=1), (moved**2).sum(axis=1), (error**2).sum(axis=1)], axis=1)
 
 
 def spearman_z(first: Array, second: Array) -> float:
@@ -145,14 +161,17 @@ def _z_along(recordings: Sequence[Recording], proxy: str, orders: Sequence[int],
     """
     values: dict[str, list[float]] = defaultdict(list)
     for recording in recordings:
+        if not np.median(recording.distances[proxy]) >= ROUNDING_ERROR:
+            values[recording.prompt].append(0.0)
+            continue
         start = FIRST_STEP if warmup is None else math.ceil(recording.steps * warmup)
-        pairs = [
-            (recording.accumulated(proxy, lag)[start:], recording.prediction_error(order, lag, lag)[start:])
-            for order in orders
-            for lag in LAGS
-        ]
-        moves = np.median(recording.distances[proxy]) >= ROUNDING_ERROR
-        values[recording.prompt].append(float(np.mean([spearman_z(*pair) for pair in pairs])) if moves else 0.0)
+        z = []
+        for order in orders:
+            for lag in LAGS:
+                distance = recording.accumulated(proxy, lag)[start:]
+                error = recording.prediction_error(order, lag, lag)[start:]
+                z.append(spearman_z(distance, error))
+        values[recording.prompt].append(float(np.mean(z)))
     return np.array([np.mean(values[prompt]) for prompt in sorted(values)])
 
 

@@ -33,16 +33,24 @@ def adapter_scales(transformer: nn.Module) -> dict[str, float | str]:
     for layer in _layers_with_adapters(transformer):
         for name in layer.active_adapters:
             if name in layer.scaling and layer.lora_alpha.get(name):
-                rank = layer.r[name] ** (0.5 if layer.use_rslora.get(name) else 1.0)
-                scale = 0.0 if layer.disable_adapters else float(layer.scaling[name]) * rank / layer.lora_alpha[name]
-                scales.setdefault(name, set()).add(round(scale, 4))
-    return {name: found.pop() if len(found) == 1 else str(sorted(found)) for name, found in scales.items()}
+                scales.setdefault(name, set()).add(_relative_scale(layer, name))
+    return {name: min(values) if len(values) == 1 else str(sorted(values)) for name, values in scales.items()}
+
+
+def _relative_scale(layer: Any, name: str) -> float:
+    """The scale of an adapter / the one it was trained with: alpha / rank, or alpha / sqrt(rank) with rsLoRA."""
+    if layer.disable_adapters:
+        return 0.0
+    rank = layer.r[name] ** (0.5 if layer.use_rslora.get(name) else 1.0)
+    return round(float(layer.scaling[name]) * rank / layer.lora_alpha[name], 4)
 
 
 def adapter_sizes(transformer: nn.Module) -> Tensor | None:
     """Norms of the first adapter weights, in which alone PEFT's hotswap shows; None without adapters."""
-    weights = next(filter(None, map(_own_weights, _layers_with_adapters(transformer))), None)
-    return None if weights is None else torch.stack([weight.detach().float().norm() for weight in weights])
+    for layer in _layers_with_adapters(transformer):
+        if weights := _own_weights(layer):
+            return torch.stack([weight.detach().float().norm() for weight in weights])
+    return None
 
 
 def _layers_with_adapters(transformer: nn.Module) -> list[Any]:

@@ -27,7 +27,7 @@ CALLS_BETWEEN_READINGS = 16  # reading the held bytes takes time that counts as 
 
 
 @dataclass(frozen=True)
-class Part:
+class BlockPart:
     """A part of a block, with its operations in one plain call."""
 
     path: str
@@ -47,7 +47,7 @@ def only_transformer(pipe: DiffusionPipeline) -> nn.Module:
 
 def measure_parts(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int = 0
-) -> tuple[Part, ...]:
+) -> tuple[BlockPart, ...]:
     """The parts of every block, from a plain generation of two steps, which also warms up the pipeline.
 
     Raises GalaxyDiTError for two transformers, and ValueError if no block ran a layer with weights.
@@ -62,7 +62,7 @@ def measure_parts(
         free_hooks(pipe)  # that call has brought an offloaded transformer back
 
 
-def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Part, ...]:
+def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[BlockPart, ...]:
     """The parts that run in `transformer(*args, **kwargs)`, to which no method may be attached."""
     first: dict[str, tuple[str, int]] = {}
 
@@ -80,7 +80,7 @@ def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[st
     root = type(transformer).__name__
     counts = {name: sum(ops.values()) for name, ops in counter.get_flop_counts().items()}
     parts = tuple(
-        Part(part, layer, float(counts[f"{root}.{part}"]), elements)
+        BlockPart(part, layer, float(counts[f"{root}.{part}"]), elements)
         for part, (layer, elements) in first.items()
         if counts.get(f"{root}.{part}")
     )
@@ -106,7 +106,7 @@ class ComputeCounter(ExitStack):
     """
 
     def __init__(
-        self, transformer: nn.Module, parts: tuple[Part, ...], read_bytes: Callable[[], int | None] = lambda: None
+        self, transformer: nn.Module, parts: tuple[BlockPart, ...], read_bytes: Callable[[], int | None] = lambda: None
     ) -> None:
         super().__init__()
         self.flops = 0.0
@@ -117,7 +117,7 @@ class ComputeCounter(ExitStack):
             self.enter_context(layer.register_forward_pre_hook(partial(self._add, part)))
         self.enter_context(transformer.register_forward_hook(self._read_bytes))
 
-    def _add(self, part: Part, layer: nn.Module, inputs: Any) -> None:
+    def _add(self, part: BlockPart, layer: nn.Module, inputs: Any) -> None:
         self.flops += part.flops / part.elements * inputs[0].numel()
 
     def _read_bytes(self, transformer: nn.Module, inputs: Any, output: Any) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import galaxydit
 from galaxydit.errors import noted
-from galaxydit.pipelines.compute_counter import ComputeCounter, Part
+from galaxydit.pipelines.compute_counter import BlockPart, ComputeCounter
 from galaxydit.pipelines.conditions import device_name, package_versions
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.psnr import psnr
@@ -82,7 +82,7 @@ def generate_with(
     settings: GenerationSettings,
     seed: int,
     attach: Attach = plain,
-    parts: tuple[Part, ...] = (),
+    parts: tuple[BlockPart, ...] = (),
     *,
     cpu_counter: bool = False,
 ) -> GeneratedVideo:

@@ -23,7 +23,7 @@ from galaxydit.eval.metrics import METRICS, measure
 from galaxydit.eval.spectrogram import encode_spectrogram
 from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.additions import share_video
-from galaxydit.pipelines.compute_counter import Part, measure_parts
+from galaxydit.pipelines.compute_counter import BlockPart, measure_parts
 from galaxydit.pipelines.conditions import code_identity, conditions_of
 from galaxydit.pipelines.flac import encode_flac, load_flac
 from galaxydit.pipelines.generate import GeneratedVideo, generate
@@ -58,7 +58,7 @@ class VideoMaker(Maker):
     job: Job
     store: Store
     record: Path | None = None  # file for the recording of the first plain video; what exists is kept
-    parts: tuple[Part, ...] = ()
+    parts: tuple[BlockPart, ...] = ()
     _baseline: tuple[str, GeneratedVideo | PlainVideo] | None = None
     _can_decode_again: bool = False
 

@@ -10,7 +10,9 @@ from galaxydit.policies.policy import Observation
 from galaxydit.policies.schedule import Schedule, distinct_steps, moved_to
 
 FLOW_SHIFT = 5.0  # at which the growth of errors was measured
-POWER, LATE = 1.5, 0.15
+POWER = 1.5  # of the growth of errors
+LATE = 0.15  # weight of the late term
+HALVINGS = 50  # of the interval that holds the scale of the density
 GENERAL_FASTEST = 4.0
 """Largest speedup at which videos show what the schedule is worth (eval/results/compare)."""
 
@@ -35,19 +37,32 @@ class GeneralSchedule(Schedule):
 
     def planned(self, observation: Observation, count: int, switch: int) -> tuple[int, ...]:
         levels = np.array(observation.noise_levels[observation.first :])
-        steps, first = len(levels), min(max(self.warmup_steps, observation.warmup_steps), count - 1)
+        warm_up = min(max(self.warmup_steps, observation.warmup_steps), count - 1)
         # Share of the steps that reach the noise level at flow shift 5: u = 1 - s.
-        share = 1 - (unshifted(levels, FLOW_SHIFT) if observation.sigmas else levels)
+        share = 1 - levels
+        if observation.sigmas:
+            share = 1 - unshifted(levels, FLOW_SHIFT)
         growth = 1.214 * (1 - share) ** 3.832 + 0.246
-        density = (growth**POWER + LATE * share**4) * np.diff(share, append=1.0).clip(min=1e-9)
-        density[:first] = 0.0
-        low, high = 0.0, steps / density[density > 0].min(initial=np.inf)
-        for _ in range(50):
-            scale = (low + high) / 2
-            low, high = (low, scale) if np.minimum(1, scale * density).sum() >= count - first else (scale, high)
-        reached = np.cumsum(np.minimum(1, high * density))
-        late = np.searchsorted(reached, np.arange(1, count - first + 1) - 1e-6).tolist()
-        return moved_to(switch, distinct_steps([*range(first), *late], steps))
+        width = np.diff(share, append=1.0).clip(min=1e-9)
+        density = (growth**POWER + LATE * share**4) * width
+        density[:warm_up] = 0.0
+        wanted = count - warm_up
+        reached = np.cumsum(_scaled(density, wanted))
+        places = np.searchsorted(reached, np.arange(1, wanted + 1) - 1e-6).tolist()
+        return moved_to(switch, distinct_steps([*range(warm_up), *places], len(levels)))
+
+
+def _scaled(density: NDArray[np.float64], total: int) -> NDArray[np.float64]:
+    """The density times a scale, at most 1 a step, with the sum `total`; the scale is found by bisection."""
+    low = 0.0
+    high = len(density) / density[density > 0].min(initial=np.inf)
+    for _ in range(HALVINGS):
+        scale = (low + high) / 2
+        if np.minimum(1, scale * density).sum() >= total:
+            high = scale
+        else:
+            low = scale
+    return np.asarray(np.minimum(1, high * density))
 
 
 def unshifted(levels: NDArray[np.float64], shift: float) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
 """Policies that know beforehand which steps to compute: a schedule for a speedup, or a fixed list of steps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -82,34 +82,44 @@ class Schedule:
     def decide(self, observation: Observation, state: Placement | None = None) -> tuple[Decision, Placement]:
         """Compute planned and forced steps, and all of a short generation; `Limits.max_consecutive` is ignored."""
         placement = state or Placement(self.place(observation), observation.step)
-        levels, step, forced = observation.noise_levels, observation.step, observation.forced
+        step = observation.step
+        levels = observation.noise_levels
         expected = self._expected_error(levels[placement.last_full], levels[step])
-        if observation.steps < self.fewest_steps:
-            reason = Reason.UNSERVED
-        elif step in placement.full_steps:
-            reason = Reason.SCHEDULE
-        elif forced is not None and forced is not Reason.CAP:
-            reason = forced
-            if forced is Reason.NO_HISTORY:  # stands for a planned step right after it
-                last = observation.steps - observation.limits.keep_last  # from which on steps are forced
-                kept = tuple(full for full in placement.full_steps if full != step + 1 or full >= last)
-                placement = replace(placement, full_steps=kept)
-        else:
+        reason = self._reason_to_compute(observation, placement)
+        if reason is None:
             return Decision(True, Reason.SCHEDULE, expected_error=expected), placement
-        return Decision(False, reason, expected_error=expected), replace(placement, last_full=step)
+        full_steps = placement.full_steps
+        if reason is Reason.NO_HISTORY:
+            # This step replaces a planned step right after it, unless that one is forced.
+            first_kept = observation.steps - observation.limits.keep_last
+            if step + 1 < first_kept:
+                full_steps = tuple(full for full in full_steps if full != step + 1)
+        return Decision(False, reason, expected_error=expected), Placement(full_steps, last_full=step)
+
+    def _reason_to_compute(self, observation: Observation, placement: Placement) -> Reason | None:
+        """Why the step is computed; None if it is reused."""
+        if observation.steps < self.fewest_steps:
+            return Reason.UNSERVED
+        if observation.step in placement.full_steps:
+            return Reason.SCHEDULE
+        if observation.forced is Reason.CAP:
+            return None
+        return observation.forced
 
     def place(self, observation: Observation) -> tuple[int, ...]:
         """Indices of the steps to compute, rising: `full_step_count` of those that run, or more if more are forced.
 
         `observation` may be that of any step of the generation.
         """
-        first, levels = observation.first, observation.noise_levels[observation.first :]
+        levels = observation.noise_levels[observation.first :]
         steps = len(levels)
-        switch = next((i for i, level in enumerate(levels) if self.boundary is not None and level < self.boundary), 0)
+        switch = 0
+        if self.boundary is not None:
+            switch = next((step for step, level in enumerate(levels) if level < self.boundary), 0)
         count = full_step_count(steps, self.speedup)
-        places = self.planned(observation, count, switch)
-        full_steps = with_forced(places, observation.warmup_steps, observation.limits.keep_last, steps, switch)
-        return tuple(first + step for step in full_steps)
+        planned = self.planned(observation, count, switch)
+        full_steps = with_forced(planned, observation.warmup_steps, observation.limits.keep_last, steps, switch)
+        return tuple(observation.first + step for step in full_steps)
 
     def planned(self, observation: Observation, count: int, switch: int) -> tuple[int, ...]:
         """The `count` planned steps of those that run, from the first of these; `switch` is one of them."""
@@ -119,7 +129,8 @@ class Schedule:
     def _expected_error(self, last_full_sigma: float, sigma: float) -> float | None:
         if self.cumulative_distance is None or self.error_map is None:
             return None
-        return self.error_map(self.cumulative_distance(sigma) - self.cumulative_distance(last_full_sigma), sigma)
+        distance = self.cumulative_distance(sigma) - self.cumulative_distance(last_full_sigma)
+        return self.error_map(distance, sigma)
 
 
 def full_step_count(steps: int, speedup: float) -> int:
@@ -140,19 +151,26 @@ def place_full_steps(
     `planned_sigmas`, those of all steps of the plan, whose relative positions they keep.
     """
     last = len(planned) - 1
-    stretched = np.interp([last * index / max(1, count - 1) for index in range(count)], np.arange(last + 1), planned)
+    positions = [last * index / max(1, count - 1) for index in range(count)]
+    targets = np.interp(positions, np.arange(last + 1), planned)
     levels = planned_sigmas or sigmas
-    places = np.interp(-stretched, -np.asarray(levels), np.linspace(0, len(sigmas) - 1, len(levels)))
+    steps = np.linspace(0, len(sigmas) - 1, len(levels))
+    # Noise levels fall, and np.interp takes rising ones.
+    places = np.interp(-targets, -np.asarray(levels), steps)
     return moved_to(switch, distinct_steps(places.tolist(), len(sigmas)))
 
 
 def distinct_steps(places: Sequence[float], steps: int) -> tuple[int, ...]:
     """Round 2 or more rising positions `places` to distinct step indices; the first is 0, the last `steps` - 1."""
     chosen: list[int] = []
+    lowest = 0
     for index, place in enumerate(places):
-        low = chosen[-1] + 1 if chosen else 0
-        chosen.append(min(max(round(place), low), steps - len(places) + index))
-    chosen[0], chosen[-1] = 0, steps - 1
+        highest = steps - len(places) + index  # leaves a step for each later place
+        step = min(max(round(place), lowest), highest)
+        chosen.append(step)
+        lowest = step + 1
+    chosen[0] = 0
+    chosen[-1] = steps - 1
     return tuple(chosen)
 
 
@@ -171,8 +189,11 @@ def with_forced(
 
     Forced steps replace others, of which an evenly spread selection remains, so the number grows only if it must.
     """
-    forced = {switch, *range(min(warmup_steps, steps)), *range(max(0, steps - keep_last), steps)}
+    warm_up = range(min(warmup_steps, steps))
+    last_steps = range(max(0, steps - keep_last), steps)
+    forced = {switch, *warm_up, *last_steps}
     others = [step for step in full_steps if step not in forced]
     left = max(0, len(full_steps) - len(forced))
-    kept = [others[int((index + 0.5) * len(others) / left)] for index in range(left)] if left < len(others) else others
-    return tuple(sorted(forced.union(kept)))
+    if left < len(others):
+        others = [others[int((index + 0.5) * len(others) / left)] for index in range(left)]
+    return tuple(sorted(forced.union(others)))

@@ -33,31 +33,48 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
 
     They change about as the weights do: above TOLERANCE for a fine-tune, below for a cast to bfloat16.
     """
-    sums, count = [0.0] * PROJECTIONS, 0
+    sums = [0.0] * PROJECTIONS
+    matrices = 0
     pattern = torch.cos(torch.arange(ELEMENTS, dtype=torch.float64, device="cpu") ** 2)
     adapters = adapters_of(transformer)
     for name, parameter in transformer.named_parameters():
-        foreign = "lora_" in name and not any(f".{adapter}." in name for adapter in adapters)
-        if parameter.ndim < 2 or foreign or FUSED.search(name):
+        is_inactive = "lora_" in name and not any(f".{adapter}." in name for adapter in adapters)
+        if parameter.ndim < 2 or is_inactive or FUSED.search(name):
             continue
-        if not is_readable(matrix := loaded(transformer, name, parameter)):
+        matrix = loaded(transformer, name, parameter)
+        if not is_readable(matrix):
             return ()
-        weights = matrix.detach().flatten()[:ELEMENTS].cpu().double()
-        norm = float(torch.linalg.vector_norm(weights))
-        value = float(weights @ pattern[: len(weights)]) / norm if norm > 0 else 0.0
-        place = hashlib.sha256(name.replace(".base_layer.", ".").encode()).digest()
-        sums[place[0] % PROJECTIONS] += (value if place[1] % 2 else -value) if math.isfinite(value) else 0.0
-        count += 1
-    return tuple(round(value / math.sqrt(count), 9) for value in sums) if count else ()
+        projection = _projection(matrix, pattern)
+        # The name of the matrix decides the sum that it belongs to, and its sign.
+        digest = hashlib.sha256(name.replace(".base_layer.", ".").encode()).digest()
+        if math.isfinite(projection):
+            sums[digest[0] % PROJECTIONS] += projection if digest[1] % 2 else -projection
+        matrices += 1
+    if not matrices:
+        return ()
+    return tuple(round(value / math.sqrt(matrices), 9) for value in sums)
+
+
+def _projection(matrix: Tensor, pattern: Tensor) -> float:
+    """The product of the first weights and the pattern / the norm of these weights; 0 for zeros."""
+    weights = matrix.detach().flatten()[:ELEMENTS].cpu().double()
+    norm = float(torch.linalg.vector_norm(weights))
+    if not norm > 0:
+        return 0.0
+    return float(weights @ pattern[: len(weights)]) / norm
 
 
 def loaded(transformer: nn.Module, name: str, parameter: nn.Parameter) -> Tensor:
     """The weights of the `parameter` called `name`, also where sequential offloading keeps them in CPU memory."""
-    path, _, own = name.rpartition(".")
+    if not parameter.is_meta:
+        return parameter
+    path, _, attribute = name.rpartition(".")
     hook = getattr(transformer.get_submodule(path), "_hf_hook", None)
-    maps = (getattr(part, "weights_map", None) for part in (hook, *getattr(hook, "hooks", ())))
-    kept = next((weights_map for weights_map in maps if weights_map is not None), None)
-    return kept[own] if parameter.is_meta and kept is not None else parameter
+    for part in (hook, *getattr(hook, "hooks", ())):
+        in_cpu_memory = getattr(part, "weights_map", None)
+        if in_cpu_memory is not None:
+            return in_cpu_memory[attribute]
+    return parameter
 
 
 def is_readable(weights: Tensor) -> bool:
@@ -98,10 +115,15 @@ def model_mismatch(profile: Model, transformer: nn.Module) -> Mismatch | None:
     if adapters != profile.adapters:
         return Mismatch("adapters", f"it is for adapters {list(profile.adapters)}, and {list(adapters)} are active")
     weights = project_weights(transformer) if profile.weights else ()
-    pairs = zip(weights, profile.weights, strict=False)
-    if weights and (len(weights) != len(profile.weights) or any(abs(a - b) > TOLERANCE for a, b in pairs)):
+    if weights and not _alike(weights, profile.weights):
         return Mismatch("weights", "its weights are those of another checkpoint of this architecture")
     return None
+
+
+def _alike(weights: Sequence[float], others: Sequence[float]) -> bool:
+    if len(weights) != len(others):
+        return False
+    return not any(abs(value - other) > TOLERANCE for value, other in zip(weights, others, strict=True))
 
 
 def plain_config(model: Any) -> dict[str, Value]:
