@@ -72,10 +72,7 @@ def evaluate(
     plan = Plan(suite, environment.version, full_info, size)
     maker = ShareMaker(store, environment, cache, trust)
     units = [unit for key, arrangement in asked.items() for unit in plan.units(key, arrangement, selection)]
-    try:
-        run(units, maker, kept, executor or InProcess(), progress=progress, retry_failed=True)
-    finally:
-        maker.close()
+    run(units, maker, kept, executor or InProcess(), progress=progress, retry_failed=True)
     scores, failed = collect(plan, kept, selection, asked)
     left_out = len(pairs) - len(next(iter(selection.values())))
     results = Results(VERSION, environment.version, job.video == "lossless", left_out, scores, failed, suite.name)
