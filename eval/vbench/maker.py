@@ -73,9 +73,12 @@ class ShareMaker(Maker):
         if self.trust:
             variables["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
         log = folder / "log.txt"
+        # Unbuffered, so that the error stands last in the log.
+        command = [str(self.environment.python), "-u", str(DRIVER), str(folder)]
         with log.open("wb") as output:
-            command = [self.environment.python, "-u", DRIVER, folder]  # unbuffered, so that an error comes last
-            code = subprocess.run(command, env=variables, stdout=output, stderr=output).returncode
+            code = subprocess.run(
+                command, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            ).returncode
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         last_words = " ".join(line.strip() for line in lines[-SHOWN_LINES:])
         if code == RAISED:
