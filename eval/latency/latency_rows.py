@@ -50,56 +50,72 @@ def rows_from(samples: Sequence[LatencySamples]) -> list[dict[str, Any]]:
     """
     by_name = {(sample.method, sample.compiled): sample for sample in samples}
     unmeasured = LatencySamples("", False)
-    disturbed = {compiled: _disturbance([s for s in samples if s.compiled == compiled]) for compiled in (False, True)}
     rows = []
     for sample in samples:
-        plain = by_name.get(("plain", sample.compiled), unmeasured)
+        plain = by_name.get((PLAIN, sample.compiled), unmeasured)
         bare = by_name.get((f"{sample.method}, no proxy", sample.compiled), unmeasured)
-        has_probe = bare.reused_ms and sample.reused_ms
-        seconds = median(sample.whole_seconds) if sample.whole_seconds else None
-        speedup = median(plain.whole_seconds) / seconds if plain.whole_seconds and seconds else None
-        fraction = sample.blocks / plain.blocks if plain.blocks and sample.blocks else None
-        joules = median(sample.joules) if sample.joules else None
-        row = {
-            "full_ms": spread_of(sample.full_ms),  # all branches together
-            "reused_ms": spread_of(sample.reused_ms),
-            # that a decision takes
-            "probe_ms": median(sample.reused_ms) - median(bare.reused_ms) if has_probe else None,
-            "denoise_seconds": seconds,
-            "compute_fraction": fraction,
-            "speedup": speedup,
-            "efficiency": speedup * fraction if speedup and fraction else None,  # 1 if only blocks cost time
-            "disturbance": disturbed[sample.compiled],  # why seconds must not be compared, or empty
-            "energy_joules": joules,
-            "avg_power_watts": joules / seconds if joules is not None and seconds else None,
-        }
-        rows.append({name: getattr(sample, name) for name in KEPT} | row)
+        row = {name: getattr(sample, name) for name in KEPT} | _measured(sample, plain, bare)
+        # Compiled and eager trajectories differ in speed, so each kind is judged by itself.
+        row["disturbance"] = _disturbance([other for other in samples if other.compiled == sample.compiled])
+        rows.append(row)
     return rows
 
 
+def _measured(sample: LatencySamples, plain: LatencySamples, bare: LatencySamples) -> dict[str, Any]:
+    """What follows from the samples of a method, of plain, and of the method without its proxy."""
+    seconds = _median(sample.whole_seconds)
+    joules = _median(sample.joules)
+    speedup = _ratio(_median(plain.whole_seconds), seconds)
+    fraction = _ratio(sample.blocks, plain.blocks)
+    probe_ms = efficiency = None
+    if sample.reused_ms and bare.reused_ms:
+        probe_ms = median(sample.reused_ms) - median(bare.reused_ms)
+    if speedup is not None and fraction is not None:
+        efficiency = speedup * fraction
+    return {
+        "full_ms": spread_of(sample.full_ms),  # all branches together
+        "reused_ms": spread_of(sample.reused_ms),
+        "probe_ms": probe_ms,  # that a decision takes
+        "denoise_seconds": seconds,
+        "compute_fraction": fraction,
+        "speedup": speedup,
+        "efficiency": efficiency,  # 1 if only blocks cost time
+        "energy_joules": joules,
+        "avg_power_watts": _ratio(joules, seconds),
+    }
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
+
+
+def _ratio(over: float | None, under: float | None) -> float | None:
+    """The ratio of two measurements; None if one of them is missing or 0."""
+    return over / under if over and under else None
+
+
 def _disturbance(samples: Sequence[LatencySamples]) -> str:
-    whole = next((sample.blocks for sample in samples if sample.method == "plain"), 0)
+    """Why the seconds of these samples must not be compared, or an empty string."""
+    plain_blocks = next((sample.blocks for sample in samples if sample.method == PLAIN), 0)
     timed = []
-    for each in samples:
-        way, fraction = PLAIN if each.method == "plain" else each.method, each.blocks / whole if whole else None
-        timed += [Timed(way, seconds, fraction, each.load) for seconds in each.whole_seconds]
+    for sample in samples:
+        fraction = sample.blocks / plain_blocks if plain_blocks else None
+        timed += [Timed(sample.method, seconds, fraction, sample.load) for seconds in sample.whole_seconds]
     return disturbance(timed)
 
 
 def load(path: Path) -> dict[str, Any]:
     """The content of the JSON file of a latency run. Raises GalaxyDiTError for any other file.
 
-    "rows" are of `rows_from`, with "predicted_denoise_s" and "predicted_joules" where eval/cost knows GPU and model;
-    "finished" is False if the run ended early.
+    "rows" are of `rows_from`; "finished" is False if the run ended early.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict) or (data.get("kind"), data.get("format")) != astuple(LATENCY):
-        raise refusal(
-            "--table", str(path), f"the JSON of a run, format {LATENCY.format}", "pass a file of galaxydit latency"
-        )
+        expected = f"the JSON of a run, format {LATENCY.format}"
+        raise refusal("--table", str(path), expected, "pass a file of galaxydit latency")
     content, is_unchanged = split_digest(data)
     if is_unchanged is False:
         raise refusal("--table", str(path), "the content that its digest belongs to", "restore it, or measure again")

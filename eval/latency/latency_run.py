@@ -17,9 +17,6 @@ import torch
 
 from galaxydit import __version__
 from galaxydit.errors import short_reason
-from galaxydit.eval.cost.architecture import architecture_of
-from galaxydit.eval.cost.hardware import gpu_named, kernel_of
-from galaxydit.eval.cost.predict import Platform, Workload, fitted, predict
 from galaxydit.eval.latency.latency_rows import LatencySamples, rows_from
 from galaxydit.eval.latency.latency_settings import (
     INSTALLED,
@@ -39,7 +36,6 @@ from galaxydit.pipelines.disturbance import load_per_core
 from galaxydit.pipelines.written_by import LATENCY, write_own_json
 
 logger = logger_of(__name__)
-PREDICTED = {"1.3B": "wan2.1-t2v-1.3b", "14B": "wan2.1-t2v-14b"}  # name in eval/cost, by preset
 MODES = {"eager": (False,), "compiled": (True,), "both": (False, True)}
 # Every trajectory compiles the same block code again; beyond its default limit dynamo would silently run eagerly.
 RECOMPILE_LIMIT = 64
@@ -73,9 +69,8 @@ class LatencyRun:
         self.transformer = build_transformer(self.preset, self.device, self.dtype)
         if self.settings.attention is not None:
             set_attention([self.transformer], self.settings.attention)
-        self.inputs, self.counted_inputs = (
-            build_inputs(self.preset, size, self.device, self.dtype) for size in (self.size, COUNTED_SIZE)
-        )
+        self.inputs = build_inputs(self.preset, self.size, self.device, self.dtype)
+        self.counted_inputs = build_inputs(self.preset, COUNTED_SIZE, self.device, self.dtype)
         turns = self.samples * self.settings.repeats
         for done, sample in enumerate(turns, 1):
             if sample.note is None:
@@ -89,48 +84,46 @@ class LatencyRun:
         return self._write(out, finished=True)
 
     def _run(self, sample: LatencySamples) -> None:
+        """Time one trajectory; before the first of a method, count, which also warms it up."""
         trajectory = self._trajectory(sample.method, sample.compiled)
-        full = trajectory.forced.full
         if not sample.blocks:
-            # Steps up to the first full step after a reused step; all steps of the plain method are alike.
-            every_path = 1 if len(full) == self.forced.steps else full[2] + 1
-            counted = self._build(sample.method, False, self.counted_inputs)
-            blocks_full, blocks_reused = counted.count_blocks(every_path)
-            sample.blocks = len(full) * blocks_full + (self.forced.steps - len(full)) * blocks_reused
-            trajectory.run(every_path)
-            # Compiled blocks would be compiled again for another size.
-            sample.syncs_per_step = (trajectory if sample.compiled else counted).count_syncs(every_path)
+            self._count(sample, trajectory)
         timing = trajectory.run(self.forced.steps)
         for step, milliseconds in enumerate(timing.milliseconds):
-            (sample.full_ms if step in full else sample.reused_ms).append(milliseconds)
+            times = sample.full_ms if step in trajectory.forced.full else sample.reused_ms
+            times.append(milliseconds)
         sample.whole_seconds.append(sum(timing.milliseconds) / 1000)
         if timing.joules and not math.isnan(timing.joules):  # 0 if the counter was not refreshed in so short a time
             sample.joules.append(timing.joules)
         if clock_name(self.device) != THREAD_TIME:
             sample.load = load_per_core()
-        sample.peak_bytes, sample.bytes_held = timing.peak_bytes, timing.bytes_held
+        sample.peak_bytes = timing.peak_bytes
+        sample.bytes_held = timing.bytes_held
+
+    def _count(self, sample: LatencySamples, trajectory: TimedTrajectory) -> None:
+        """Count blocks and synchronizations up to the first full step after a reused step."""
+        full = trajectory.forced.full
+        reused = self.forced.steps - len(full)
+        every_path = full[2] + 1 if reused else 1  # all steps of the plain method are alike
+        counted = self._build(sample.method, False, self.counted_inputs)
+        blocks_full, blocks_reused = counted.count_blocks(every_path)
+        sample.blocks = len(full) * blocks_full + reused * blocks_reused
+        trajectory.run(every_path)
+        if sample.compiled:  # compiled blocks would be compiled again for another size
+            counted = trajectory
+        sample.syncs_per_step = counted.count_syncs(every_path)
 
     def _build(self, method: str, compiled: bool, inputs: Inputs | None = None) -> TimedTrajectory:
         forced = evenly_forced(self.forced.steps, 1.0) if method == "plain" else self.forced
         return TimedTrajectory(method, forced, self.transformer, inputs or self.inputs, compiled)
 
-    def _rows(self) -> list[dict[str, Any]]:
-        """`rows_from` what was measured so far, with predictions of eval/cost where it knows GPU and model."""
-        rows = rows_from([sample for sample in self.samples if sample.full_ms or sample.note])
-        gpu, model = gpu_named(product_name(self.device)), PREDICTED.get(self.settings.model)
-        if gpu is None or model is None:
-            return rows
-        size = self.size
-        work = Workload(architecture_of(model), size.height, size.width, size.frames, self.forced.steps)
-        for row in rows:
-            if row["compute_fraction"] is not None:
-                platform = Platform(gpu, kernel_of("native", gpu), row["compiled"])
-                made = predict(work, platform, fitted()[0], row["compute_fraction"])
-                row |= {"predicted_denoise_s": made.denoising, "predicted_joules": made.denoising_joules}
-        return rows
-
     def _write(self, out: Path, finished: bool) -> dict[str, Any]:
-        packages = ("torch", "diffusers", "transformers", *(["cache-dit"] if "cache-dit" in INSTALLED else []))
+        packages = ["torch", "diffusers", "transformers"]
+        if "cache-dit" in INSTALLED:
+            packages.append("cache-dit")
+        model = asdict(self.preset)
+        model["tokens"] = self.size.tokens
+        model["dtype"] = str(self.dtype).removeprefix("torch.")
         data: dict[str, Any] = {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "device": {
@@ -141,10 +134,9 @@ class LatencyRun:
             },
             "versions": {"galaxydit": __version__} | {name: version(name) for name in packages},
             "settings": asdict(self.settings),
-            "model": asdict(self.preset)
-            | {"tokens": self.size.tokens, "dtype": str(self.dtype).removeprefix("torch.")},
+            "model": model,
             "schedule": {"steps": self.forced.steps, "full": list(self.forced.full)},
-            "rows": self._rows(),
+            "rows": rows_from([sample for sample in self.samples if sample.full_ms or sample.note]),
             "finished": finished,
         }
         return write_own_json(out, LATENCY, data)

@@ -19,8 +19,6 @@ COLUMNS = {  # by heading: field of a row, divisor that converts it to the headi
     "held MiB": ("bytes_held", 2**20, "{:.1f}"),
     "kJ": ("energy_joules", 1000, "{:.3g}"),
     "mean W": ("avg_power_watts", 1, "{:.0f}"),
-    "predicted denoise s": ("predicted_denoise_s", 1, "{:.3g}"),
-    "predicted kJ": ("predicted_joules", 1000, "{:.3g}"),
 }
 # Headings for which a terminal of 80 columns has no room.
 LEFT_OUT = ("probe ms", "syncs / step", "speedup x fraction", "held MiB", "mean W")

@@ -38,6 +38,13 @@ def moment(device: torch.device) -> Any:
     return time.thread_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
+def elapsed_ms(start: Any, end: Any) -> float:
+    """Milliseconds between two moments; on a GPU the device has to have reached both."""
+    if isinstance(start, torch.cuda.Event):
+        return start.elapsed_time(end)
+    return 1000 * (end - start)
+
+
 BRANCHES = (CONDITIONAL, UNCONDITIONAL)
 GUIDANCE_SCALE = 5.0
 BACKEND = "inductor"  # of torch.compile
@@ -72,7 +79,8 @@ class TimedTrajectory:
         inputs: Inputs,
         compiled: bool = False,
     ) -> None:
-        self.forced, self.inputs = forced, inputs
+        self.forced = forced
+        self.inputs = inputs
         tensors = {id(tensor): tensor for tensor in [*transformer.parameters(), *transformer.buffers()]}
         self.transformer: WanTransformer3DModel = copy.deepcopy(transformer, tensors)
         self.device = inputs.latents[0].device
@@ -86,8 +94,9 @@ class TimedTrajectory:
     def run(self, steps: int) -> Timing:
         """The timing of the first `steps` steps; the method is reset afterwards."""
         on_gpu = self.device.type == "cuda"
-        before = torch.cuda.memory_allocated(self.device) if on_gpu else 0
+        before = 0
         if on_gpu:
+            before = torch.cuda.memory_allocated(self.device)
             torch.cuda.reset_peak_memory_stats(self.device)
         watch = Stopwatch(self.device)
         watch.mark(BEGIN)
@@ -95,12 +104,13 @@ class TimedTrajectory:
         for _ in self._denoised(steps):
             moments.append(moment(self.device))
         watch.mark(END)
-        spans = pairwise(moments)
-        milliseconds = [start.elapsed_time(end) if on_gpu else 1000 * (end - start) for start, end in spans]
+        milliseconds = [elapsed_ms(start, end) for start, end in pairwise(moments)]
+        peak = None
         held = self.attached.bytes_held()
-        if held is None and on_gpu:
-            held = max(0, torch.cuda.memory_allocated(self.device) - before)
-        peak = torch.cuda.max_memory_allocated(self.device) if on_gpu else None
+        if on_gpu:
+            peak = torch.cuda.max_memory_allocated(self.device)
+            if held is None:
+                held = max(0, torch.cuda.memory_allocated(self.device) - before)
         self._reset()
         return Timing(milliseconds, peak, held, watch.joules(BEGIN, END))
 

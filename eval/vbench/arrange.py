@@ -29,16 +29,18 @@ def select_videos(root: str, records: Sequence[VideoRecord], variants: Sequence[
 
     Raises GalaxyDiTError if there are none.
     """
-    filmed = [record for record in records if record.video is not None]
-    done = {variant: {record.pair: record for record in filmed if record.variant == variant} for variant in variants}
-    pairs = set.intersection(*map(set, done.values()))
+    videos_of: dict[str, dict[tuple[int, int], VideoRecord]] = {variant: {} for variant in variants}
+    for record in records:
+        if record.video is not None and record.variant in videos_of:
+            videos_of[record.variant][record.pair] = record
+    pairs = set.intersection(*map(set, videos_of.values()))
     if not pairs:
-        counts = ", ".join(f"{variant} {len(videos)}" for variant, videos in done.items())
+        counts = ", ".join(f"{variant} {len(videos)}" for variant, videos in videos_of.items())
         raise GalaxyDiTError(
             f"{root} has no prompt and seed with a video in every variant (videos: {counts}): let "
             "`galaxydit eval run` make some first"
         )
-    return {variant: [videos[pair] for pair in sorted(pairs)] for variant, videos in done.items()}
+    return {variant: [videos[pair] for pair in sorted(pairs)] for variant, videos in videos_of.items()}
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,13 @@ def arrange(
     """
     known = {entry["prompt_en"] for entry in full_info}
     others = [clip.prompt for clip in clips if clip.prompt not in known]
+    if static_filter is None:
+        static_filter = not others
+    filtered = bool(dimension.filtered) and static_filter
     if not others:
-        filtered = bool(dimension.filtered) if static_filter is None else bool(dimension.filtered and static_filter)
         return _arrange_standard(suite, dimension, clips, full_info, filtered)
     if dimension.custom:
-        return _arrange_custom(clips, bool(dimension.filtered and static_filter))
+        return _arrange_custom(clips, filtered)
     raise GalaxyDiTError(
         f"dimensions has {dimension.name!r}, which takes only the prompts of {suite.title}, and the run has "
         f"{others[0][:80]!r}: leave the dimension out, or run a job with the prompts that `galaxydit eval vbench "
@@ -104,13 +108,15 @@ def _arrange_standard(
 
 def _arrange_custom(clips: Clips, filtered: bool) -> Arrangement:
     counts: Counter[str] = Counter()
-    files, prompts = {}, {}
+    files = {}
+    prompts = {}
     for clip in clips:
         stem = legal_name(clip.prompt)
         key = stem.casefold()  # some file systems do not tell cases apart
         name = f"{stem}-{counts[key]}.mp4"
         counts[key] += 1
-        files[name], prompts[name] = clip.unit, clip.prompt
+        files[name] = clip.unit
+        prompts[name] = clip.prompt
     return Arrangement(CUSTOM, files, prompts, static_filter=filtered)
 
 
@@ -135,13 +141,15 @@ def _stem(name: str) -> str:
 
 def _share(suite: Suite, arrangement: Arrangement, names: Sequence[str]) -> Arrangement:
     stems = {_stem(name) for name in names}
+    entries = []
+    for entry in arrangement.entries:
+        if entry["prompt_en"][: suite.prompt_in_name].casefold() in stems:
+            entries.append(entry)
     return replace(
         arrangement,
         files={name: arrangement.files[name] for name in names},
         prompts={name: arrangement.prompts[name] for name in names if name in arrangement.prompts},
-        entries=[
-            entry for entry in arrangement.entries if entry["prompt_en"][: suite.prompt_in_name].casefold() in stems
-        ],
+        entries=entries,
     )
 
 
@@ -166,22 +174,24 @@ class Plan:
         Data include the hash of each video, so that a video that was made again is measured again.
         """
         variant, name = key
-        dimension, clips = self.suite.dimensions[name], {clip.unit: clip for clip in selection[variant]}
+        dimension = self.suite.dimensions[name]
+        clips = {clip.unit: clip for clip in selection[variant]}
         size = self.share if dimension.divisible else len(arrangement.files)
-        return [
-            Unit(
-                f"{name.lower()}.{index}",
-                {
-                    "suite": self.suite.name,
-                    "version": self.version,
-                    "variant": variant,
-                    "dimension": name,
-                    **{field: getattr(part, field) for field in ("mode", "static_filter", "prompts", "entries")},
-                    "videos": {
-                        file: {"unit": unit, "path": clips[unit].video, "sha256": clips[unit].video_sha256}
-                        for file, unit in part.files.items()
-                    },
-                },
-            )
-            for index, part in enumerate(shares(self.suite, arrangement, size))
-        ]
+        units = []
+        for index, part in enumerate(shares(self.suite, arrangement, size)):
+            videos = {}
+            for file, unit in part.files.items():
+                videos[file] = {"unit": unit, "path": clips[unit].video, "sha256": clips[unit].video_sha256}
+            data = {
+                "suite": self.suite.name,
+                "version": self.version,
+                "variant": variant,
+                "dimension": name,
+                "mode": part.mode,
+                "static_filter": part.static_filter,
+                "prompts": part.prompts,
+                "entries": part.entries,
+                "videos": videos,
+            }
+            units.append(Unit(f"{name.lower()}.{index}", data))
+        return units

@@ -12,7 +12,7 @@ from huggingface_hub import try_to_load_from_cache
 
 from galaxydit.errors import GalaxyDiTError, check_count, refusal
 from galaxydit.eval.jobs.job import MOST_VIDEOS
-from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
+from galaxydit.eval.jobs.record import BASELINE, video_record
 from galaxydit.eval.jobs.run_job import load_run
 from galaxydit.eval.published.suite import Dimension, Suite
 from galaxydit.eval.published.vbench import RAFT, VBENCH
@@ -55,28 +55,27 @@ def evaluate(
     dimensions = suite.select(names)
     store, job = load_run(root)
     planned = job.units()
-    records = [
-        video_record(record, damage) for _, record, damage in store.survey([unit.id for unit in planned]) if record
-    ]
+    records = []
+    for _, record, damage in store.survey([unit.id for unit in planned]):
+        if record is not None:
+            records.append(video_record(record, damage))
     selection = select_videos(store.root, records, [variant.name for variant in job.variants])
-    pairs = {(unit.data["prompt_index"], unit.data["seed"]) for unit in planned}
     full_info = read_full_info(environment, suite)
-    asked = {
-        (variant, dimension.name): arrange(suite, dimension, clips, full_info, static_filter)
-        for variant, clips in selection.items()
-        for dimension in dimensions
-    }
+    asked = {}
+    for variant, clips in selection.items():
+        for dimension in dimensions:
+            asked[variant, dimension.name] = arrange(suite, dimension, clips, full_info, static_filter)
     cache = cache or default_cache(suite)
     check_weights(suite, dimensions, cache, any(arrangement.static_filter for arrangement in asked.values()))
     kept, size = open_shares(store, suite, environment, share)
     plan = Plan(suite, environment.version, full_info, size)
     maker = ShareMaker(store, environment, cache, trust)
-    units = [unit for key, arrangement in asked.items() for unit in plan.units(key, arrangement, selection)]
-    try:
-        run(units, maker, kept, executor or InProcess(), progress=progress, retry_failed=True)
-    finally:
-        maker.close()
+    units = []
+    for key, arrangement in asked.items():
+        units += plan.units(key, arrangement, selection)
+    run(units, maker, kept, executor or InProcess(), progress=progress, retry_failed=True)
     scores, failed = collect(plan, kept, selection, asked)
+    pairs = {(unit.data["prompt_index"], unit.data["seed"]) for unit in planned}
     left_out = len(pairs) - len(next(iter(selection.values())))
     results = Results(VERSION, environment.version, job.video == "lossless", left_out, scores, failed, suite.name)
     store.write(f"{suite.name}/results.json", asdict(results))
@@ -134,37 +133,51 @@ def collect(
 
     `asked` has this call's arrangements by (variant, dimension); `kept` is the store of shares.
     """
-    variants: dict[str, dict[str, DimensionScore]] = {}
+    variants: dict[str, dict[str, DimensionScore]] = {variant: {} for variant in selection}
     failed = {}
-    for variant, clips in selection.items():
-        scores = variants[variant] = {}
-        for name, dimension in plan.suite.dimensions.items():
-            arrangements = [asked[variant, name]] if (variant, name) in asked else _possible(plan, dimension, clips)
-            for arrangement in arrangements:
-                try:
-                    scores[name] = _score(plan, kept, selection, (variant, name), arrangement)
-                    break
-                except GalaxyDiTError as error:
-                    if (variant, name) in asked:
-                        failed[f"{variant}/{name}"] = str(error)
-    pairs = {record.unit: record.pair for records in selection.values() for record in records}
-    baselines = variants.get(BASELINE, {})
     for variant, scores in variants.items():
-        for name, score in scores.items():
-            if variant != BASELINE and name in baselines and baselines[name].static == score.static:
-                scored = (baselines[name].videos, score.videos)
-                both = ({pairs[unit]: value for unit, value in videos.items()} for videos in scored)
-                scores[name] = replace(score, drop=measure_drop(plan.suite.dimensions[name], *both))
+        for name in plan.suite.dimensions:
+            key = (variant, name)
+            if key not in asked:
+                earlier = _earlier_score(plan, kept, selection, key)
+                if earlier is not None:
+                    scores[name] = earlier
+                continue
+            try:
+                scores[name] = _score(plan, kept, selection, key, asked[key])
+            except GalaxyDiTError as error:
+                failed[f"{variant}/{name}"] = str(error)
+    _add_drops(plan.suite, selection, variants)
     return {variant: total_up(plan.suite, scores) for variant, scores in variants.items()}, failed
 
 
-def _possible(plan: Plan, dimension: Dimension, clips: Sequence[VideoRecord]) -> list[Arrangement]:
-    """The arrangements, with and without the static filter, that an earlier call may have measured."""
-    arranged = []
+def _earlier_score(plan: Plan, kept: Store, selection: Selection, key: tuple[str, str]) -> DimensionScore | None:
+    """The score that an earlier call measured, with the static filter or without it; None if no call has."""
+    variant, name = key
+    dimension = plan.suite.dimensions[name]
     for static_filter in (True, False) if dimension.filtered else (None,):
         with suppress(GalaxyDiTError):
-            arranged.append(arrange(plan.suite, dimension, clips, plan.full_info, static_filter))
-    return arranged
+            arrangement = arrange(plan.suite, dimension, selection[variant], plan.full_info, static_filter)
+            return _score(plan, kept, selection, key, arrangement)
+    return None
+
+
+def _add_drops(suite: Suite, selection: Selection, variants: Mapping[str, dict[str, DimensionScore]]) -> None:
+    """Compare each score with the baseline's, if both count all videos or both count static videos only."""
+    pair_of = {record.unit: record.pair for records in selection.values() for record in records}
+
+    def by_pair(score: DimensionScore) -> dict[tuple[int, int], float]:
+        return {pair_of[unit]: value for unit, value in score.videos.items()}
+
+    baseline_scores = variants.get(BASELINE, {})
+    for variant, scores in variants.items():
+        if variant == BASELINE:
+            continue
+        for name, score in scores.items():
+            baseline = baseline_scores.get(name)
+            if baseline is not None and baseline.static == score.static:
+                drop = measure_drop(suite.dimensions[name], by_pair(baseline), by_pair(score))
+                scores[name] = replace(score, drop=drop)
 
 
 def _score(
@@ -179,10 +192,10 @@ def _score(
     score = None
     for unit in plan.units(key, arrangement, selection):
         record = kept.read(unit.id)
-        if record is None or not record.is_done:
-            raise GalaxyDiTError(
-                "not measured" if record is None else record.message or record.reason.partition(": ")[2]
-            )
+        if record is None:
+            raise GalaxyDiTError("not measured")
+        if not record.is_done:
+            raise GalaxyDiTError(record.message or record.reason.partition(": ")[2])
         videos |= record.result["videos"]
         score = record.result["score"]
     if dimension.divisible:
@@ -191,11 +204,11 @@ def _score(
         reason = "none is static" if arrangement.static_filter else "upstream leaves out all of them"
         raise GalaxyDiTError(f"no video counts: {reason}")
     return DimensionScore(
-        score,
-        normalise(dimension, score),
-        arrangement.mode,
-        arrangement.complete,
-        {unit: value for unit, (value, _) in videos.items()},
-        None,
-        arrangement.static_filter,
+        score=score,
+        points=normalise(dimension, score),
+        mode=arrangement.mode,
+        complete=arrangement.complete,
+        videos={unit: value for unit, (value, _) in videos.items()},
+        drop=None,
+        static=arrangement.static_filter,
     )

@@ -25,9 +25,12 @@ def total_up(suite: Suite, scores: Mapping[str, DimensionScore]) -> VariantScore
     groups = {}
     for group in suite.groups:
         weights = {name: dimension.weight for name, dimension in suite.dimensions.items() if dimension.group == group}
-        if not weights.keys() & set(missing):
-            groups[group] = float(np.average([scores[name].points for name in weights], weights=list(weights.values())))
-    total = None if missing else float(np.average(list(groups.values()), weights=list(suite.groups.values())))
+        if weights.keys().isdisjoint(missing):
+            points = [scores[name].points for name in weights]
+            groups[group] = float(np.average(points, weights=list(weights.values())))
+    total = None
+    if not missing:
+        total = float(np.average(list(groups.values()), weights=list(suite.groups.values())))
     return VariantScores(groups, total, missing, scores)
 
 

@@ -1,4 +1,4 @@
-"""Measures shares of a dimension's videos with VBench or VBench-2.0."""
+"""Measures shares of a dimension's videos with VBench or VBench-2.0, each in a process of its own."""
 
 import json
 import os
@@ -19,11 +19,12 @@ from galaxydit.eval.published.vbench import DINO
 from galaxydit.eval.vbench.environment import Environment
 from galaxydit.eval.vbench.results import read_scores
 from galaxydit.files import write_json
-from galaxydit.pipelines.runs import Output, Rank, Store, Unit
+from galaxydit.pipelines.runs import Output, Store, Unit
 from galaxydit.pipelines.runs.run import Maker
 
 DRIVER = Path(__file__).parent / "inside" / "driver.py"
 WRITTEN = "scores_eval_results.json"  # by upstream
+RAISED = 1  # exit code of a Python process that an exception ended
 SHOWN_LINES = 3
 # The proxy refuses every connection: upstream calls wget and torch.hub, which know no offline mode.
 OFFLINE = {
@@ -37,7 +38,7 @@ OFFLINE = {
 
 @dataclass
 class ShareMaker(Maker):
-    """Measures shares by the driver (inside/driver.py), a process in the benchmark's environment that lives on.
+    """Measures a share by inside/driver.py, a process in the benchmark's environment, and reads the result back.
 
     Results hold the raw "score", None if no video counts, and the (value, count) of "videos" by unit id.
     """
@@ -46,67 +47,56 @@ class ShareMaker(Maker):
     environment: Environment  # at the same path on every machine
     cache: Path  # of model files, at the same path on every machine
     trust: bool = False  # let the benchmark unpickle weights, which can run any code
-    _driver: "subprocess.Popen[str] | None" = None
-
-    def prepare(self, rank: Rank) -> None:
-        self._place = tempfile.TemporaryDirectory(prefix="galaxydit-vbench-")
-        self._log = Path(self._place.name, "log.txt")
-        checkpoints = Path(self._place.name, "torch", "hub", "checkpoints")
-        checkpoints.mkdir(parents=True)
-        # DINO's own code looks for its weights nowhere but there, whatever path upstream gives it; so does torchvision.
-        for place in (self.cache / DINO.path, *(self.cache / CHECKPOINTS).glob("*.pth")):
-            if place.is_file():
-                (checkpoints / place.name).symlink_to(place.absolute())
 
     def make(self, unit: Unit) -> Output:
-        dimension = SUITES[unit.data["suite"]].dimensions[unit.data["dimension"]]
+        suite = SUITES[unit.data["suite"]]
         with tempfile.TemporaryDirectory(prefix="galaxydit-vbench-") as place:
             folder = Path(place)
-            videos = unit.data["videos"]
-            lay_out(self.store, {name: video["path"] for name, video in videos.items()}, folder / "videos")
+            paths = {name: video["path"] for name, video in unit.data["videos"].items()}
+            lay_out(self.store, paths, folder / "videos")
             write_json(folder / "prompts.json", unit.data["entries"])
             task = {name: unit.data[name] for name in ("suite", "dimension", "mode", "prompts", "static_filter")}
             write_json(folder / "task.json", task)
-            self._measure(folder, unit.data["suite"])
-            return Output(_result(folder, dimension, unit.data))
+            self._measure(folder, suite.cache_variable)
+            return Output(_result(folder, suite.dimensions[unit.data["dimension"]], unit.data))
 
-    def close(self) -> None:
-        """End this process's driver; that of a worker ends with the worker."""
-        if self._driver is not None:
-            self._driver.kill()
-            self._driver.communicate()
-            self._driver = None
+    def _measure(self, folder: Path, cache_variable: str) -> None:
+        """Run the benchmark on a folder, which gets its file of scores.
 
-    def _measure(self, folder: Path, suite: str) -> None:
-        if self._driver is None or self._driver.poll() is not None:
-            torch_home = str(Path(self._place.name, "torch"))
-            places = {SUITES[suite].cache_variable: str(self.cache.absolute()), "TORCH_HOME": torch_home}
-            trusts = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"} if self.trust else {}
-            with self._log.open("w") as log:
-                self._driver = subprocess.Popen(
-                    [self.environment.python, DRIVER],
-                    env=os.environ | OFFLINE | places | trusts,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    text=True,
-                )
-        driver = self._driver
-        try:
-            driver.stdin.write(f"{json.dumps(str(folder))}\n")  # type: ignore[union-attr]
-            driver.stdin.flush()  # type: ignore[union-attr]
-            answer = driver.stdout.readline()  # type: ignore[union-attr]
-        except BrokenPipeError:
-            answer = ""
-        if not answer:
-            code = driver.wait()
-            raise ChildProcessError(
-                f"the benchmark died with exit code {code}; its last words: {_last_lines(self._log)}"
-            )
-        if (error := folder / "scores_error.txt").is_file():
-            raise GalaxyDiTError(_last_lines(error))
-        if not (folder / WRITTEN).is_file():
-            raise GalaxyDiTError(f"the benchmark wrote no results file; its last words: {_last_lines(self._log)}")
+        Raises GalaxyDiTError if the benchmark raised an exception, and ChildProcessError if its process died, which
+        another attempt may mend.
+        """
+        torch_home = folder / "torch"
+        link_checkpoints(self.cache, torch_home)
+        variables = os.environ | OFFLINE
+        variables |= {cache_variable: str(self.cache.absolute()), "TORCH_HOME": str(torch_home)}
+        if self.trust:
+            variables["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
+        log = folder / "log.txt"
+        # Unbuffered, so that the error stands last in the log.
+        command = [str(self.environment.python), "-u", str(DRIVER), str(folder)]
+        with log.open("wb") as output:
+            code = subprocess.run(
+                command, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            ).returncode
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        last_words = " ".join(line.strip() for line in lines[-SHOWN_LINES:])
+        if code == RAISED:
+            raise GalaxyDiTError(last_words)
+        if code or not (folder / WRITTEN).is_file():
+            raise ChildProcessError(f"the benchmark died with exit code {code}; its last words: {last_words}")
+
+
+def link_checkpoints(cache: Path, torch_home: Path) -> None:
+    """Link the model files in `cache` that torch.hub looks for below its home folder and nowhere else.
+
+    DINO's own code and torchvision load them by torch.hub, whatever path upstream gives.
+    """
+    checkpoints = torch_home / "hub" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    for weights in (cache / DINO.path, *(cache / CHECKPOINTS).glob("*.pth")):
+        if weights.is_file():
+            (checkpoints / weights.name).symlink_to(weights.absolute())
 
 
 def lay_out(store: Store, paths: Mapping[str, str], folder: Path) -> None:
@@ -135,8 +125,3 @@ def _result(folder: Path, dimension: Dimension, data: Mapping[str, Any]) -> dict
         names = json.loads((folder / "kept.json").read_text(encoding="utf-8"))
     score, values = read_scores(folder / WRITTEN, dimension, names)
     return {"score": score, "videos": {data["videos"][names[name]]["unit"]: pair for name, pair in values.items()}}
-
-
-def _last_lines(file: Path) -> str:
-    lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return " ".join(line.strip() for line in lines[-SHOWN_LINES:])

@@ -1,7 +1,8 @@
 """Ends what is left of a Ray cluster once the process that started the cluster is gone, also after a kill -9.
 
-That process runs `python guard.py SESSION` and holds its standard input. Ray's own agents outlive their node by a
-minute. Imports nothing of galaxydit, so that it starts at once.
+That process runs `python guard.py SESSION` and holds its standard input. Without the guard, Ray 2.60 leaves agents for
+61 seconds, which no setting shortens (ray/_private/utils.py, `publish_error_to_driver`), and at times idle workers with
+their models, too. Imports nothing of galaxydit, so that it starts at once.
 """
 
 import os

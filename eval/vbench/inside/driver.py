@@ -1,33 +1,16 @@
-"""Run VBench or VBench-2.0 inside its own environment. Nothing here imports this project.
+"""Run VBench or VBench-2.0 on one folder inside its own environment: `python driver.py FOLDER`.
 
-Reads paths of folders from standard input, a JSON string a line, and answers "done" for each. A folder holds videos/,
-prompts.json and task.json, and gets `scores_eval_results.json` by upstream, or `scores_error.txt`.
+The folder holds videos/, prompts.json and task.json, and gets `scores_eval_results.json` by upstream. Nothing here
+imports this project.
 """
 
-import gc
 import json
-import os
 import sys
-import traceback
 from pathlib import Path
 
 import shims
 
 WRITTEN = "scores_eval_results.json"  # by upstream, for the name "scores"
-
-
-def main() -> None:
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # upstream prints to standard output
-    for line in sys.stdin:
-        folder = Path(json.loads(line))
-        try:
-            score(folder)
-        except Exception:
-            (folder / "scores_error.txt").write_text(traceback.format_exc(), encoding="utf-8")
-        gc.collect()  # models hold cycles, and the next dimension needs the memory
-        answers.write("done\n")
-        answers.flush()
 
 
 def score(folder: Path) -> None:
@@ -80,4 +63,4 @@ def _add_frame_counts(path: Path, dimension: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    score(Path(sys.argv[1]))

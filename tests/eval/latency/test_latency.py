@@ -328,25 +328,3 @@ def test_the_joules_of_a_trajectory_are_those_of_its_blocks(
     assert half["energy_joules"] == plain["energy_joules"] / 2
     assert plain["avg_power_watts"] == pytest.approx(plain["energy_joules"] / plain["denoise_seconds"])
     assert "| kJ |" in markdown(data)
-
-
-def test_a_prediction_stands_beside_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("galaxydit.eval.latency.latency_run.product_name", lambda _: "NVIDIA H100 80GB HBM3")
-    monkeypatch.setitem(PRESETS, "1.3B", SMALL)  # the model's name is that of the prediction; its blocks are small
-    settings = replace(QUICK, model="1.3B", methods=["plain", "galaxydit output, no proxy"])
-    data = LatencyRun(settings).measure(tmp_path / "run.json")
-    plain, half = data["rows"]
-    assert half["predicted_denoise_s"] == pytest.approx(plain["predicted_denoise_s"] / 2)
-    assert half["predicted_joules"] == pytest.approx(plain["predicted_joules"] / 2)
-    assert "| predicted denoise s | predicted kJ |" in markdown(data)
-
-
-def test_the_prediction_of_compiled_blocks_is_that_of_compiled_blocks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("galaxydit.eval.latency.latency_run.product_name", lambda _: "NVIDIA H100 80GB HBM3")
-    monkeypatch.setattr("galaxydit.eval.latency.timed_trajectory.BACKEND", "eager")
-    monkeypatch.setitem(PRESETS, "1.3B", SMALL)
-    data = LatencyRun(replace(QUICK, model="1.3B", methods=["plain"], mode="both")).measure(tmp_path / "run.json")
-    eager, compiled = data["rows"]
-    assert compiled["predicted_denoise_s"] < eager["predicted_denoise_s"]

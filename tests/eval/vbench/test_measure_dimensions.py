@@ -1,10 +1,15 @@
 """From a run's folder to results.json through a real subprocess; its packages are stand-ins."""
 
 import json
+import os
 import shutil
+import signal
+import time
 from pathlib import Path
+from threading import Thread
 
 import fsspec
+import psutil
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
@@ -82,6 +87,29 @@ def test_shares_combine_to_the_score_of_the_whole(make_run, fake_environment, se
         ours = shared.variants[variant].dimensions["temporal_flickering"]
         assert ours.score == pytest.approx(scores.dimensions["temporal_flickering"].score, abs=1e-12)
         assert ours.videos == scores.dimensions["temporal_flickering"].videos
+
+
+def test_each_share_is_measured_by_a_process_of_its_own_that_has_ended(make_run, fake_environment, seen):
+    evaluate(make_run(CAPTIONS), FLICKER, fake_environment, share=3)
+    processes = [given["process"] for given in seen()]
+    assert len(set(processes)) == len(processes) == 4
+    assert not any(map(psutil.pid_exists, processes))
+
+
+def test_an_interrupted_call_leaves_no_process_of_the_benchmark(make_run, fake_environment, fault):
+    fault("waits")
+    number = fake_environment.package / "process.txt"
+    number.unlink(missing_ok=True)
+
+    def interrupt() -> None:
+        while not (number.is_file() and number.read_text()):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(make_run(CAPTIONS), FLICKER, fake_environment)
+    assert not psutil.pid_exists(int(number.read_text()))
 
 
 def test_finished_shares_are_not_measured_again_and_another_size_is_refused(make_run, fake_environment, seen):
