@@ -73,7 +73,7 @@ class ShareMaker(Maker):
         if self.trust:
             variables["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
         log = folder / "log.txt"
-        # Unbuffered, so that the error stands last in the log.
+        # Unbuffered, so that the log holds the last words of a process that is killed.
         command = [str(self.environment.python), "-u", str(DRIVER), str(folder)]
         with log.open("wb") as output:
             code = subprocess.run(

@@ -8,7 +8,6 @@ their models, too. Imports nothing of galaxydit, so that it starts at once.
 import os
 import select
 import sys
-import time
 from contextlib import suppress
 
 import psutil
@@ -28,26 +27,15 @@ def cluster_of(parent: int, session: str) -> set[psutil.Process]:
     return members
 
 
-def is_alive(process: psutil.Process) -> bool:
-    """Whether the process runs; a zombie, which only its parent can remove, does not."""
-    with suppress(psutil.Error):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
 def main() -> None:
     """Note the cluster's processes until standard input ends, wait up to `GRACE` seconds, and kill those left."""
-    parent, session = os.getppid(), sys.argv[1]
-    known: set[psutil.Process] = set()
-    is_over = False
-    while not is_over:
-        known = {process for process in known | cluster_of(parent, session) if is_alive(process)}
-        is_over = bool(select.select([sys.stdin], [], [], LOOK_EVERY)[0])
-    end = time.monotonic() + GRACE
-    while known and time.monotonic() < end:
-        time.sleep(0.1)
-        known = {process for process in known if is_alive(process)}
-    for process in known:
+    parent = os.getppid()
+    session = sys.argv[1]
+    known = cluster_of(parent, session)
+    while not select.select([sys.stdin], [], [], LOOK_EVERY)[0]:
+        known |= cluster_of(parent, session)
+    _, left = psutil.wait_procs(known, GRACE)
+    for process in left:
         with suppress(psutil.Error):
             process.kill()
 

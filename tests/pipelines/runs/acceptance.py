@@ -19,14 +19,13 @@ from typing import Annotated, Any
 
 import psutil
 import typer
-from makers import NoiseMaker, noise_units
+from makers import NoiseMaker, is_alive, noise_units
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from galaxydit.commands.console import resumable
 from galaxydit.pipelines.runs import Executor, OnRay, Record, Store, Unit, run
-from galaxydit.pipelines.runs.guard import is_alive
 from galaxydit.pipelines.runs.progress import tally
 from galaxydit.pipelines.runs.run import Progress
 

@@ -1,14 +1,23 @@
-"""Units that cost nothing, for tests and for the acceptance command."""
+"""Units that cost nothing, for tests and for the acceptance command, and what both ask of processes."""
 
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.runs import Maker, Output, Rank, Unit, hash_of
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether the process runs; a zombie, which only its parent can remove, does not."""
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def noise_units(count: int, per_group: int = 1) -> list[Unit]:

@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from galaxydit.pipelines.runs import Outcome, Store, run
-from galaxydit.pipelines.runs.guard import is_alive
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'galaxydit[ray]'")
 
@@ -65,7 +64,7 @@ class Driver:
 
     def left(self) -> list[psutil.Process]:
         """Processes of the cluster that still run, also those that started after `wait_until_units_run`."""
-        return [process for process in psutil.process_iter() if self.owns(process) and is_alive(process)]
+        return [process for process in psutil.process_iter() if self.owns(process) and self.makers.is_alive(process)]
 
     def owns(self, process: psutil.Process) -> bool:
         """Whether the process descends from the driver, which began a session of the operating system."""
