@@ -1,6 +1,8 @@
 """`galaxydit demo`: one model, by default the one that is part of this package, plain against accelerated."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,29 +74,37 @@ def _prompts(model: str, count: int, seed: int) -> list[str]:
     from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
     drawn = draw_prompts(max(count, 20), seed)
-    return drawn[:count] if count > 1 else [next((each for each in drawn if "over a plain" in each), drawn[0])]
+    if count > 1:
+        return drawn[:count]
+    over_a_plain_background = [prompt for prompt in drawn if "over a plain" in prompt]
+    return [*over_a_plain_background, drawn[0]][:1]
 
 
 def demo_table(result: "DemoResult") -> Table:
     """One row for each way to generate, with means over the prompts; without seconds and joules if disturbed."""
-    timed = not result.disturbance
-    headings = ["denoise seconds", "speedup", "end to end seconds", "speedup"] * timed
-    headings += ["compute", "PSNR, dB", "SSIM"]
+    columns: list[tuple[str, Callable[[str], str]]] = []  # heading, and the cell of a way to generate
+    if not result.disturbance:
+        for field, heading in (("denoise_seconds", "denoise seconds"), ("end_to_end_seconds", "end to end seconds")):
+            columns.append((heading, partial(_mean, result, field, ".2f")))
+            columns.append(("speedup", partial(_speedup, result, field)))
+    columns.append(("compute", partial(_mean, result, "compute_fraction", ".0%")))
+    columns.append(("PSNR, dB", partial(_mean, result, "psnr", ".2f")))
+    columns.append(("SSIM", partial(_mean, result, "ssim", ".3f")))
     measured = {metric for way in result.ways.values() for each in way for metric in each.metrics}
-    columns = [column for column in SOUND if column[0] in measured]
-    headings += [heading for _, heading, _ in columns]
-    has_joules = timed and result.mean("plain", "energy_per_video_joules") is not None
-    headings += ["end to end joules"] * has_joules
-    rows = []
-    for name in result.ways:
-        row = [name]
-        for seconds in ("denoise_seconds", "end_to_end_seconds") if timed else ():
-            row += [f"{result.mean(name, seconds):.2f}", f"{result.speedup(name, seconds):.2f}x"]
-        psnr, ssim = result.mean(name, "psnr"), result.mean(name, "ssim")
-        row += [f"{result.mean(name, 'compute_fraction'):.0%}", "" if psnr is None else f"{psnr:.2f}"]
-        row.append("" if ssim is None else f"{ssim:.3f}")
-        for metric, _, form in columns:
-            value = result.mean(name, metric)
-            row.append("" if value is None else format(value, form))
-        rows.append([*row, f"{result.mean(name, 'energy_per_video_joules') or 0:,.0f}"] if has_joules else row)
-    return Table(("", *headings), rows)
+    for metric, heading, form in SOUND:
+        if metric in measured:
+            columns.append((heading, partial(_mean, result, metric, form)))
+    joules = "energy_per_video_joules"
+    if not result.disturbance and result.mean("plain", joules) is not None:
+        columns.append(("end to end joules", partial(_mean, result, joules, ",.0f")))
+    rows = [[way, *(cell(way) for _, cell in columns)] for way in result.ways]
+    return Table(("", *(heading for heading, _ in columns)), rows)
+
+
+def _mean(result: "DemoResult", field: str, form: str, way: str) -> str:
+    value = result.mean(way, field)
+    return "" if value is None else format(value, form)
+
+
+def _speedup(result: "DemoResult", field: str, way: str) -> str:
+    return f"{result.speedup(way, field):.2f}x"
