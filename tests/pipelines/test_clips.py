@@ -169,7 +169,7 @@ class Alive:
 
 @pytest.mark.parametrize("fps", [0, -1, math.nan, math.inf, "16"])
 def test_a_rate_that_no_video_has_is_refused(fps: Any, tmp_path: Path) -> None:
-    with pytest.raises(GalaxyDiTError, match="fps=.* expected a number from 0.001 to 1000"):
+    with pytest.raises(GalaxyDiTError, match=r"fps=.* expected a number from 0.001 to 1000"):
         read_clip(tmp_path / "any.mp4", fps=fps)
 
 
