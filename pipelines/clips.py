@@ -10,9 +10,10 @@ from pathlib import Path
 
 from PIL import Image
 
-from galaxydit.errors import DataWarning, plain_number, refusal
+from galaxydit.errors import DataWarning, refusal
 from galaxydit.pipelines.frames import shown_frames
 from galaxydit.pipelines.inputs import reading
+from galaxydit.pipelines.settings import check_fps
 
 MOST_IMAGES = 10_000  # seven minutes at 24 frames per second, more than any model makes; bounds the memory
 
@@ -55,9 +56,10 @@ def read_clip(
         size: width and height of the images in pixels; by default those of each frame.
         most: images that are kept.
 
-    Raises GalaxyDiTError as `shown_frames`, and for a video of more than `MOST_IMAGES` images.
+    Raises GalaxyDiTError as `shown_frames`, for a rate that is not allowed, and for a video of more than `MOST_IMAGES`
+    images.
     """
-    rate = None if fps is None else Fraction(plain_number(fps)).limit_denominator(1001)
+    rate = None if fps is None else Fraction(check_fps(fps)).limit_denominator(1001)
     wanted = Counter(sources)
     images: list[Image.Image] = []
     taken: list[int] = []

@@ -5,6 +5,7 @@ which is float32's own precision near full scale (1 itself becomes the highest l
 stored levels, so that a file gives their values again.
 """
 
+import hashlib
 from io import BytesIO
 from pathlib import Path
 
@@ -13,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from galaxydit.errors import refusal
+from galaxydit.files import check_file_kind
 from galaxydit.pipelines.frames import address
 from galaxydit.pipelines.video import LAYOUTS, Sound, check_sound
 from galaxydit.pipelines.written_by import MARK
 
 FULL_SCALE = 2**23  # levels
+MD5 = slice(18, 34)  # bytes of STREAMINFO with the digest of all samples (RFC 9639, 8.2)
 UNUSED_BITS = 8  # FFmpeg keeps levels of 24 bits in the upper bits of 32
 
 
@@ -45,16 +48,30 @@ def encode_flac(sound: Sound) -> bytes:
 
 
 def load_flac(path: str | Path) -> Sound:
-    """The sound in a file of `encode_flac`, whose levels float32 holds exactly. Raises GalaxyDiTError for others."""
+    """The sound in a file of `encode_flac`, whose levels float32 holds exactly. Raises GalaxyDiTError for others, and
+    for a damaged one."""
+    check_file_kind("path", path)
     try:
         with av.open(address(path), format="flac") as container:
             track = container.streams.audio[0]
             channels, rate = track.codec_context.channels, track.rate
+            digest = (track.codec_context.extradata or b"")[MD5]
             interleaved = np.concatenate([frame.to_ndarray()[0] for frame in container.decode(track)])
     except (av.FFmpegError, IndexError, ValueError) as error:
         expected = f"a FLAC file that can be read ({error})"
         raise refusal("path", str(path), expected, "check the path, or make the sound again") from error
     if interleaved.dtype != np.int32:
         raise refusal("path", str(path), "a FLAC file of 24 bits", "pass one that galaxydit wrote")
-    levels = interleaved.reshape(-1, channels).T >> UNUSED_BITS
+    samples = interleaved >> UNUSED_BITS
+    # FFmpeg leaves out frames that are damaged or missing.
+    if _md5(samples) != digest:
+        expected = "a whole FLAC file, whose samples have the MD5 of its header"
+        raise refusal("path", str(path), expected, "copy it again, or make the sound again")
+    levels = samples.reshape(-1, channels).T
     return Sound(levels.astype(np.float32) / np.float32(FULL_SCALE), rate)
+
+
+def _md5(samples: NDArray[np.int32]) -> bytes:
+    """MD5 of interleaved samples in 24 bits, the lowest byte first, as in the header of a FLAC file."""
+    lowest_bytes = samples.astype("<i4").reshape(-1, 1).view(np.uint8)[:, :3]
+    return hashlib.md5(lowest_bytes.tobytes(), usedforsecurity=False).digest()

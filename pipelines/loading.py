@@ -97,11 +97,11 @@ def load_pipeline(
     is_modular = index.name == MODULAR_INDEX
     if is_modular and file is not None:
         raise refusal("base", str(base), "no modular pipeline", "load it in Python, with a transformer of diffusers")
-    if "AutoencoderKLWan" in index.read_text():
-        dtypes["vae"] = torch.float32
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     default_dtype = torch.get_default_dtype()
     try:
+        if "AutoencoderKLWan" in index.read_text(encoding="utf-8"):
+            dtypes["vae"] = torch.float32
         given: dict[str, Any] = {"dtype": dtypes, "revision": revision}
         of_transformer = dtypes.get("transformer", dtypes["default"])
         if file is not None:

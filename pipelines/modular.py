@@ -117,7 +117,7 @@ def folders_in(index: Path) -> dict[str, str]:
             continue
         place = entry[2] if len(entry) == 3 else {}  # of a modular pipeline
         folders[name] = place.get("subfolder") or name
-        if Path(folders[name]).name != folders[name]:
+        if Path(folders[name]).name != folders[name] or folders[name] == "..":
             expected = "the name of a folder beside the index"
             raise refusal(f"{index.name}: {name}", folders[name], expected, "write it again with save_pretrained")
     return folders

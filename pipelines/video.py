@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from galaxydit.errors import check_count, check_path, listed, plain_number, refusal
-from galaxydit.files import replacing
+from galaxydit.files import check_file_kind, replacing
 from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.frames import address, shown_frames
 from galaxydit.pipelines.psnr import nan_error
@@ -127,8 +127,14 @@ def check_sound(sound: Any, name: str = "sound") -> Sound:
     if not isinstance(samples, np.ndarray) or samples.ndim != 2 or len(samples) not in LAYOUTS or 0 in samples.shape:
         shape = getattr(samples, "shape", type(samples).__name__)
         raise refusal(f"{name}.samples.shape", shape, "(1 or 2 channels, samples)", "mix it to mono or stereo")
+    if not np.issubdtype(samples.dtype, np.floating):
+        cure = "divide integers by their full scale, such as 32768 for int16"
+        raise refusal(f"{name}.samples.dtype", str(samples.dtype), "floats in [-1, 1]", cure)
     if not np.isfinite(samples).all():
         raise refusal(f"{name}.samples", "NaN or infinities", "finite numbers", "generate again in a wider dtype")
+    low, high = float(samples.min()), float(samples.max())
+    if low < -1 or high > 1:
+        raise refusal(f"{name}.samples", f"{low:g} to {high:g}", "floats in [-1, 1]", "rescale or clip it")
     rate = plain_number(sound.rate)
     if type(rate) is not int or rate not in AAC_RATES:
         raise refusal(f"{name}.rate", rate, f"one of {', '.join(map(str, AAC_RATES))}, those of AAC", "resample it")
@@ -213,13 +219,21 @@ def load_video(path: str | Path) -> NDArray[np.uint8]:
 
 
 def load_sound(path: str | Path) -> Sound | None:
-    """The sound of a file of `save_video`, or None."""
-    with av.open(address(path)) as container:
-        if not container.streams.audio:
-            return None
-        track = container.streams.audio[0]
-        samples = np.concatenate([frame.to_ndarray() for frame in container.decode(track)], axis=1)
-    return Sound(samples.astype(np.float32), track.rate)
+    """The sound of a file of `save_video`, or None; what AAC carries beyond [-1, 1] is clipped.
+
+    Raises GalaxyDiTError for a file that cannot be read.
+    """
+    check_file_kind("path", path)
+    try:
+        with av.open(address(path)) as container:
+            if not container.streams.audio:
+                return None
+            track = container.streams.audio[0]
+            samples = np.concatenate([frame.to_ndarray() for frame in container.decode(track)], axis=1)
+    except (av.FFmpegError, ValueError) as error:
+        expected = f"a video that can be read ({error})"
+        raise refusal("path", str(path), expected, "check the path, or save the video again") from error
+    return Sound(samples.astype(np.float32).clip(-1, 1), track.rate)
 
 
 def side_by_side(videos: Sequence[NDArray[Any]], labels: Sequence[str], *, scale: int = 1) -> NDArray[np.uint8]:

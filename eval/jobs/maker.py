@@ -1,5 +1,6 @@
 """Make the videos of a job: generate them, measure the decoded frames and the sound, encode them."""
 
+import hashlib
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,7 +33,7 @@ from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.modular import hide_progress
 from galaxydit.pipelines.prompt_length import warn_of_long_prompts
 from galaxydit.pipelines.published_models import recommended_settings
-from galaxydit.pipelines.runs import Maker, Output, Rank, Record, Store, Unit
+from galaxydit.pipelines.runs import Maker, Output, Rank, Record, Store, StoredFile, Unit
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import (
     WARM_UP_STEPS,
@@ -43,7 +44,7 @@ from galaxydit.pipelines.trial import (
     plain,
     result_of,
 )
-from galaxydit.pipelines.video import encode_thumbnail, encode_video, hash_frames
+from galaxydit.pipelines.video import Sound, encode_thumbnail, encode_video, hash_frames
 
 logger = logger_of(__name__)
 
@@ -195,12 +196,19 @@ class VideoMaker(Maker):
             return None
         try:
             latents = from_bytes(self.store.local_path(file.path).read_bytes())
-            sound = None if sound_file is None else load_flac(self.store.local_path(sound_file.path))
+            sound = None if sound_file is None else self._stored_sound(sound_file)
         except (OSError, SafetensorError, KeyError, GalaxyDiTError) as error:
             logger.warning("%s cannot be read (%s), so it is generated again", record.unit, error)
             return None
         frames = decode_frames(self.pipe, latents, record.result["frames_sha256"])
         return None if frames is None else PlainVideo(frames, operations or 0.0, sound=sound)
+
+    def _stored_sound(self, file: StoredFile) -> Sound:
+        """The sound of a baseline's file. Raises GalaxyDiTError for another one than was stored."""
+        path = self.store.local_path(file.path)
+        if hashlib.sha256(path.read_bytes()).hexdigest() != file.sha256:
+            raise GalaxyDiTError(f"{file.path} has another content than its record says")
+        return load_flac(path)
 
     def _generate_again(self, unit: Unit, record: Record | None) -> GeneratedVideo:
         made = self._generate(unit)

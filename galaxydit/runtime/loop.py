@@ -41,6 +41,10 @@ WRONG_PAIR = (
     "a scheduler was given a prediction larger than the output that it is paired with (pass scheduler=(video, audio) "
     "in the order of the transformer's outputs)"
 )
+NOT_ALL_STEPPED = (
+    "no observed scheduler stepped one of the transformer's outputs (pass scheduler=(video, audio) to `accelerate`, or "
+    "schedulers=[(video, audio)], with the schedulers that step them)"
+)
 OTHER_COUNTS = "the schedulers of its outputs have different numbers of steps"
 BETWEEN_STEPS = "another loop called the transformer between two steps of the pipeline, as in a callback"
 FAILED = "{what} raised an error"
@@ -207,6 +211,7 @@ class Loop:
         window = self.windows.setdefault(window_of(name or ""), Window(window_of(name or "")))
         step, steps = self._step_of(window, context, timestep), self._steps(context)
         self._check_advance(window, step, steps)
+        self._check_all_stepped(window, step, len(latents))
         branch = window.branch_of(component, step, conditions) if name is None else name
         if step == window.step and (component, branch) in window.seen[-1]:
             self.undeclare(CALLED_TWICE.format(branch=branch))
@@ -255,6 +260,17 @@ class Loop:
                 self.undeclare(NOT_ADVANCED)
         elif not is_told and step != window.step:
             self.undeclare(NOT_STEPPED)
+
+    def _check_all_stepped(self, window: Window, step: int, outputs: int) -> None:
+        """After a step, each output must have been stepped, because its noise levels are those of its scheduler."""
+        if self.scheduler is None or outputs == 1 or not 0 <= window.step < step:
+            return
+        if self.has_several_steppers:
+            are_stepped = all(self.streams[id(scheduler)].steps for scheduler in self.steppers)
+        else:
+            are_stepped = sum(stream.steps > 0 for stream in self.streams.values()) >= outputs
+        if not are_stepped:
+            self.undeclare(NOT_ALL_STEPPED)
 
     def _correct_first(self, window: Window, step: int) -> None:
         window.first = window.step = step - 1

@@ -148,6 +148,19 @@ def test_it_is_not_guessed_which_of_three_schedulers_steps_the_sound() -> None:
     assert all(map(torch.equal, latents, plain))
 
 
+@pytest.mark.parametrize("named", ["none", "unused", "begun"])
+def test_an_output_that_no_observed_scheduler_steps_is_not_given_the_levels_of_another(named: str) -> None:
+    video, audio, other = (SCHEDULERS["Euler"](shift) for shift in (12.0, 3.0, 5.0))
+    if named == "begun":
+        other.set_timesteps(STEPS)
+    plain = denoise(TwoStreams(), SCHEDULERS["Euler"](12.0), SCHEDULERS["Euler"](3.0))
+    given = video if named == "none" else (video, other)
+    with pytest.warns(FullComputeWarning, match="no observed scheduler stepped one of the transformer's outputs"):
+        latents, report = accelerated(video, audio, config(2.0), given=given)
+    assert all(map(torch.equal, latents, plain))
+    assert report.reused_steps == 0
+
+
 def test_a_replaced_latent_of_the_sound_alone_is_not_predicted_from_the_one_before() -> None:
     plain = [SCHEDULERS["Euler"](12.0), SCHEDULERS["Euler"](3.0)]
     settings = config(2.0)

@@ -1,8 +1,10 @@
 """Videos as inputs: they last as long as their files, what changes is said, and little memory is used."""
 
 import gc
+import math
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -163,6 +165,12 @@ class Alive:
     def __exit__(self, *_: object) -> None:
         self.peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("fps", [0, -1, math.nan, math.inf, "16"])
+def test_a_rate_that_no_video_has_is_refused(fps: Any, tmp_path: Path) -> None:
+    with pytest.raises(GalaxyDiTError, match=r"fps=.* expected a number from 0.001 to 1000"):
+        read_clip(tmp_path / "any.mp4", fps=fps)
 
 
 def test_frames_are_resized_while_they_are_read(tmp_path: Path) -> None:

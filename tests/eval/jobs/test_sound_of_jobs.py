@@ -28,7 +28,7 @@ from galaxydit.eval.report.payload import page_data
 from galaxydit.eval.report.read_run import Run, read_run
 from galaxydit.eval.report.verdicts import check_run
 from galaxydit.eval.spectrogram import encode_spectrogram, rms_of_tenths
-from galaxydit.pipelines.flac import load_flac
+from galaxydit.pipelines.flac import encode_flac, load_flac
 from galaxydit.pipelines.generate import GeneratedVideo
 from galaxydit.pipelines.runs import Outcome, Unit, run
 from galaxydit.pipelines.video import Sound
@@ -231,6 +231,21 @@ def test_a_resumed_job_compares_with_the_stored_sound_of_the_baseline(
     assert values[0] == values[1]
     assert values[0][2].keys() == set(METRICS)
     assert -20 < values[0][2]["si_sdr"] < 60
+
+
+def test_a_resumed_job_does_not_compare_with_a_sound_that_was_changed_on_disk(
+    sounding: None, job_file: Path, tmp_path: Path
+) -> None:
+    job = replace(read_job(job_file), metrics=METRICS, prompts=("a red ball moves left",))
+    assert run_job(job, open_run(tmp_path / "whole", job)) == Outcome(3, 0)
+    store = open_run(tmp_path / "parts", job)
+    run(job.units()[:1], VideoMaker(job, store), store)
+    (path,) = (tmp_path / "parts").rglob("*.flac")
+    sound = load_flac(path)
+    path.write_bytes(encode_flac(replace(sound, samples=sound.samples[:, ::-1])))
+    assert run_job(job, store) == Outcome(3, 0)
+    values = [[record.metrics for record in read_run(tmp_path / name).records] for name in ("whole", "parts")]
+    assert values[0] == values[1]
 
 
 def test_a_comparison_keeps_the_sound_of_each_baseline(sounding: None, job_file: Path, tmp_path: Path) -> None:
