@@ -173,7 +173,7 @@ class Engine:
 
     @beside_the_model
     def _show(self, work: Work, outputs: tuple[Tensor, ...]) -> None:
-        work.generation.loop.note_outputs(outputs)
+        work.generation.loop.pairing.note_outputs(outputs)
         self.observer.on_output(work.call, outputs[0])
         for index, output in enumerate(outputs[1:], start=1):
             self.observer.on_further_output(work.call, index, output)

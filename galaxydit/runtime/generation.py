@@ -69,7 +69,7 @@ class Generation:
         self.thread = threading.get_ident()
         self.scheduler = loop.scheduler
         self.noise = noise_of(loop.scheduler)
-        self.clocks = clocks_of(loop.steppers or (loop.scheduler,), info.steps, info.step)
+        self.clocks = clocks_of(loop.pairing.steppers or (loop.scheduler,), info.steps, info.step)
         self.reuses_clean = True
         self.cannot_reuse = ""
         self.finished = False

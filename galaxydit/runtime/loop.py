@@ -11,8 +11,9 @@ from torch import Tensor
 
 from galaxydit.runtime.call import StepInfo
 from galaxydit.runtime.latents import HostCopy, LatentComparison
+from galaxydit.runtime.pairing import Pairing
 from galaxydit.runtime.window import EARLY, Latent, Stream, Window, window_of
-from galaxydit.schedulers import asks_for_noise, counter_of, sigma_at, sigmas_in
+from galaxydit.schedulers import asks_for_noise, counter_of, sigma_at
 
 # Why a loop is undeclared, with what declares it.
 OTHER_THREAD = "another thread used its scheduler (give each thread a scheduler of its own)"
@@ -33,19 +34,6 @@ CALLED_TWICE = (
 OTHER_STEPS = "its schedulers are at different steps, as with frames at different noise levels"
 LAST_STEP = "its last step was taken before (call set_timesteps for the next loop)"
 NO_TENSOR = "its scheduler returned no tensor"
-UNPAIRED = (
-    "it is not told which scheduler steps which output of the transformer (pass scheduler=(video, audio) to "
-    "`accelerate`, or schedulers=[(video, audio)], in the order of the outputs)"
-)
-WRONG_PAIR = (
-    "a scheduler was given a prediction larger than the output that it is paired with (pass scheduler=(video, audio) "
-    "in the order of the transformer's outputs)"
-)
-NOT_ALL_STEPPED = (
-    "no observed scheduler stepped one of the transformer's outputs (pass scheduler=(video, audio) to `accelerate`, or "
-    "schedulers=[(video, audio)], with the schedulers that step them)"
-)
-OTHER_COUNTS = "the schedulers of its outputs have different numbers of steps"
 BETWEEN_STEPS = "another loop called the transformer between two steps of the pipeline, as in a callback"
 FAILED = "{what} raised an error"
 
@@ -67,8 +55,7 @@ class Loop:
         generation: what the plugin keeps of it; the session sets it at the first call.
         noted_timestep: the pipeline's own object when the latest step was told: another one in each step.
         outer_timestep: the same when the loop began in a callback of the pipeline's own loop.
-        steppers: the scheduler that steps each output of the transformer; empty before the first call.
-        output_sizes: number of values of each output of a full call, where several schedulers step them.
+        pairing: which scheduler steps each output of the transformer.
     """
 
     scheduler: Any | None
@@ -81,8 +68,7 @@ class Loop:
     noted_timestep: Any | None = None
     draws_noise: bool = False  # by the arguments of `step`
     outer_timestep: Any | None = None
-    steppers: tuple[Any, ...] = ()
-    output_sizes: tuple[int, ...] = ()
+    pairing: Pairing = field(default_factory=Pairing)
 
     def __post_init__(self) -> None:
         self.thread = threading.get_ident()
@@ -117,36 +103,12 @@ class Loop:
         self.reason = self.reason or reason
 
     def pair(self, named: Sequence[Any | None]) -> None:
-        """Find which scheduler steps each output after the first: the one of `named` if it has begun this loop, else
-        the loop's own where all have equal noise levels, else the only other one, such as a copy that the pipeline made
-        in its call."""
-        others = [stream.scheduler for stream in self.streams.values() if stream.scheduler is not self.scheduler]
-        steppers: list[Any] = [self.scheduler]
-        for scheduler in named:
-            if scheduler is not None and id(scheduler) in self.streams:
-                steppers.append(scheduler)
-            elif self._have_equal_levels(others):
-                steppers.append(self.scheduler)
-            elif len(others) == 1:
-                steppers.append(others[0])
-            else:
-                self.undeclare(UNPAIRED)
-        if len({len(scheduler.timesteps) for scheduler in steppers}) > 1:
-            self.undeclare(OTHER_COUNTS)
-        self.steppers = tuple(steppers)
+        """Find which scheduler steps each output; `named` are those of the outputs after the first, if known."""
+        self._undeclare_if(self.pairing.pair(self.scheduler, named, self.streams))
 
-    def _have_equal_levels(self, schedulers: Sequence[Any]) -> bool:
-        levels = sigmas_in(self.scheduler)
-        return all(sigmas_in(scheduler) == levels for scheduler in schedulers)
-
-    @property
-    def has_several_steppers(self) -> bool:
-        return any(scheduler is not self.scheduler for scheduler in self.steppers)
-
-    def note_outputs(self, outputs: Sequence[Tensor]) -> None:
-        """Note the sizes of a full call's outputs, with which pairs are checked."""
-        if self.has_several_steppers and not self.output_sizes:
-            self.output_sizes = tuple(output.numel() for output in outputs)
+    def _undeclare_if(self, reason: str) -> None:
+        if reason:
+            self.undeclare(reason)
 
     # What schedulers tell
 
@@ -155,7 +117,8 @@ class Loop:
         self.draws_noise = self.draws_noise or asks_for_noise(arguments)
         if threading.get_ident() != self.thread:
             self.undeclare(OTHER_THREAD)
-        self._check_pair(scheduler, arguments.get("model_output"))
+        if "" in self.windows:  # a window's output is smaller than the whole prediction
+            self._undeclare_if(self.pairing.check_prediction(scheduler, arguments.get("model_output")))
         stream = self.streams[id(scheduler)]
         stream.enter()
         if self.windows and all(window.is_comparable for window in self.windows.values()):
@@ -164,13 +127,6 @@ class Loop:
             comparison = self._step_comparisons.setdefault(id(scheduler), LatentComparison())
             counts = comparison.counts(stream.returned, sample, is_early=stream.steps < EARLY)
             self.step_inputs.append(HostCopy(counts))
-
-    def _check_pair(self, scheduler: Any, prediction: Any) -> None:
-        if not self.output_sizes or "" not in self.windows or not isinstance(prediction, Tensor):
-            return
-        for stepper, size in zip(self.steppers, self.output_sizes, strict=False):
-            if stepper is scheduler and prediction.numel() > size:
-                self.undeclare(WRONG_PAIR)
 
     def after_step(self, scheduler: Any, latent: Any) -> None:
         if not isinstance(latent, Tensor):
@@ -211,7 +167,8 @@ class Loop:
         window = self.windows.setdefault(window_of(name or ""), Window(window_of(name or "")))
         step, steps = self._step_of(window, context, timestep), self._steps(context)
         self._check_advance(window, step, steps)
-        self._check_all_stepped(window, step, len(latents))
+        if self.scheduler is not None and len(latents) > 1 and 0 <= window.step < step:
+            self._undeclare_if(self.pairing.check_stepped(self.streams, len(latents)))
         branch = window.branch_of(component, step, conditions) if name is None else name
         if step == window.step and (component, branch) in window.seen[-1]:
             self.undeclare(CALLED_TWICE.format(branch=branch))
@@ -221,8 +178,9 @@ class Loop:
             window.first = step
         window.size = latent.numel() // max(1, len(latent))
         differing = window.enter((component, branch), step, conditions, len(latent), guidance_scale)
-        if self.has_several_steppers and len(latents) == len(self.steppers):
-            stepped = [[self.streams[id(scheduler)]] for scheduler in self.steppers]
+        steppers = self.pairing.steppers
+        if self.pairing.has_several and len(latents) == len(steppers):
+            stepped = [[self.streams[id(scheduler)]] for scheduler in steppers]
         else:
             latents, stepped = latents[:1], [[self.streams[key] for key in window.schedulers]]
         window.compare(latents, stepped, group)
@@ -260,17 +218,6 @@ class Loop:
                 self.undeclare(NOT_ADVANCED)
         elif not is_told and step != window.step:
             self.undeclare(NOT_STEPPED)
-
-    def _check_all_stepped(self, window: Window, step: int, outputs: int) -> None:
-        """After a step, each output must have been stepped, because its noise levels are those of its scheduler."""
-        if self.scheduler is None or outputs == 1 or not 0 <= window.step < step:
-            return
-        if self.has_several_steppers:
-            are_stepped = all(self.streams[id(scheduler)].steps for scheduler in self.steppers)
-        else:
-            are_stepped = sum(stream.steps > 0 for stream in self.streams.values()) >= outputs
-        if not are_stepped:
-            self.undeclare(NOT_ALL_STEPPED)
 
     def _correct_first(self, window: Window, step: int) -> None:
         window.first = window.step = step - 1

@@ -177,7 +177,7 @@ class LoopWatch:
 
     def pair(self, loop: Loop, outputs: Sequence[OutputStream]) -> None:
         """Tell a loop, before its first call, which scheduler steps each output of the transformer."""
-        if len(outputs) == 1 or loop.steppers or loop.scheduler is None:
+        if len(outputs) == 1 or loop.pairing.steppers or loop.scheduler is None:
             return
         named = [self._schedulers.get(output.scheduler) for output in outputs]
         for group in self._groups:
