@@ -2,7 +2,8 @@
 
 Latents differ between kinds of processors, so where another processor made the pins, decisions alone are compared.
 
-    python -m tests.galaxydit.pins    # writes pins.json anew: only for a change that is meant
+    python -m tests.galaxydit.pins          # writes pins.json anew: only for a change that is meant
+    python -m tests.galaxydit.pins --show   # prints it
 """
 
 import hashlib
@@ -141,4 +142,8 @@ def make() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    PINS.write_text(json.dumps(make(), indent=1) + "\n", encoding="utf-8")
+    made = make()
+    if "--show" in sys.argv:
+        print(json.dumps(made))  # noqa: T201
+    else:
+        PINS.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")

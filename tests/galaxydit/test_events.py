@@ -155,7 +155,7 @@ def test_a_complete_generation_equals_a_fresh_one(
         assert acceleration.report.reused_steps > 0
 
 
-def test_a_thousand_generations_leave_no_more_behind_than_a_hundred() -> None:
+def test_four_hundred_generations_leave_no_more_behind_than_a_hundred() -> None:
     """Every seventh ends early, every eleventh has another number of steps, and prompts alternate."""
     transformer, scheduler = WanTransformer3DModel(), Counting()
 
@@ -171,7 +171,7 @@ def test_a_thousand_generations_leave_no_more_behind_than_a_hundred() -> None:
 
     with galaxydit.accelerate(transformer, scheduler=scheduler, speedup=2.0) as acceleration:
         before = run(0, 100)
-        after = run(100, 1000)
+        after = run(100, 400)
         assert len(acceleration.reports) == 17, "the last 16, and the one that ended just now"
         assert acceleration._session.current is not None
         assert not acceleration._session.current.histories

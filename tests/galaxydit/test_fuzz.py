@@ -19,7 +19,7 @@ from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 
-COMMAND_LINES, CALLS, JOB_FILES = 300, 140, 60
+COMMAND_LINES, CALLS, JOB_FILES = 150, 140, 60
 CURE = re.compile(r"(?s)Try '.*' for help|\S.*; [a-z`][^;]{9,}$")
 LONG = "x" * 300
 

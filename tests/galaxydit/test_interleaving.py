@@ -65,8 +65,11 @@ def test_each_named_window_is_denoised_as_if_it_were_alone(name: str) -> None:
     assert all(map(torch.equal, run(0, 1, 2), alone))
 
 
-@pytest.mark.parametrize("contexts", ["of branches", "none"])
-@pytest.mark.parametrize("name", TINY)
+UNNAMED = [*((name, "none") for name in TINY), ("WanTransformer3DModel", "of branches")]
+UNNAMED += [("LTXVideoTransformer3DModel", "of branches"), ("HunyuanVideoTransformer3DModel", "of branches")]
+
+
+@pytest.mark.parametrize(("name", "contexts"), UNNAMED)
 def test_windows_without_a_name_are_computed_in_full_with_a_warning(name: str, contexts: str) -> None:
     tiny, windows = TINY[name], (0, 1, 2)
     transformer, scheduler = tiny.build(), FlowMatchEulerDiscreteScheduler(shift=3.0)

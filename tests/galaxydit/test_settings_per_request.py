@@ -44,7 +44,7 @@ def _no_warnings() -> Any:
         yield
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(sequence=SEQUENCES)
 def test_random_sequences_of_settings_equal_fresh_accelerations(
     tiny_wan: Any, sequence: list[tuple[bool, int, int]]

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import galaxydit
+from galaxydit.runtime import slope_guard
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.latents import HostCopy
 from galaxydit.runtime.loop import Loop
-from galaxydit.runtime.reuse import StepReuse
 from galaxydit.runtime.window import Window
 from tests.galaxydit.test_acceleration import run
 
@@ -32,7 +32,7 @@ class Reads(TorchDispatchMode):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
         self.count = 0
-        tolist, judge, latents, weights = Tensor.tolist, StepReuse._judge_slopes, Loop.latents, Engine._weights
+        tolist, judge, latents, weights = Tensor.tolist, slope_guard._judge, Loop.latents, Engine._weights
         make, wait = HostCopy.__init__, HostCopy.tensor
 
         def read(tensor: Tensor) -> list[Any]:
@@ -65,7 +65,7 @@ class Reads(TorchDispatchMode):
         monkeypatch.setattr(HostCopy, "tensor", waited)
         monkeypatch.setattr(Loop, "latents", of_latents)
         monkeypatch.setattr(Engine, "_weights", lambda *given: uncounted(weights, *given))
-        monkeypatch.setattr(StepReuse, "_judge_slopes", staticmethod(lambda *given: uncounted(judge, *given)))
+        monkeypatch.setattr(slope_guard, "_judge", lambda *given: uncounted(judge, *given))
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += function.name().removeprefix("aten::").split(".")[0] in READS
