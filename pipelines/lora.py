@@ -15,6 +15,7 @@ from galaxydit.runtime.recognition import transformers_of
 
 FIRST, SECOND = "transformer", "transformer_2"
 CURE = "pass a LoRA in safetensors that was made for this model"
+UNUSED = ("dora_scale", "lora_magnitude", "lora_mid", "hada_", "lokr_", "oft_")  # DoRA, LoCon, LoHa, LoKr and OFT
 
 
 def add_loras(pipe: DiffusionPipeline, lora: str | None, lora_2: str | None = None) -> None:
@@ -59,6 +60,10 @@ def _load(pipe: DiffusionPipeline, field: str, lora: str, component: str) -> Non
     except Exception as error:  # whatever diffusers and PEFT raise for files that do not fit
         reason = short_reason(error, 300)
         raise refusal(field, lora, f"one that {type(pipe).__name__} can load ({reason})", CURE) from error
+    # PEFT leaves parameters of which the file lacks one half, or has more than halves, without values.
+    empty = [path for path, value in getattr(pipe, component).named_parameters() if value.is_meta]
+    if empty:
+        raise refusal(field, lora, f"one with both halves of each layer and no biases, unlike {_first(empty)}", CURE)
     # Files name the layers of both transformers "transformer."; some classes return the alphas beside the weights.
     parts = {name: getattr(pipe, name, None) for name in pipe._lora_loadable_modules if name != SECOND}
     parts |= {FIRST: getattr(pipe, component)}
@@ -79,11 +84,14 @@ def _tuned(part: Any) -> list[str]:
 
 
 def _refuse_unused(field: str, lora: str) -> None:
-    """Raise GalaxyDiTError for a local LoRA with tensors that diffusers drops: magnitudes of DoRA, and scales.
+    """Raise GalaxyDiTError for a file that is not there, and for a local LoRA with tensors that diffusers drops: those
+    of other methods than LoRA, and scales.
 
     Warns of changes of norms and biases that diffusers drops, which are zero in most files.
     """
     path = Path(lora)
+    if path.suffix == ".safetensors" and not path.exists():
+        raise refusal(field, lora, "an existing file", f"check the spelling; a path starts at {Path.cwd()}")
     files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
     if len(files) > 1 and LORA_WEIGHT_NAME_SAFE not in [file.name for file in files]:
         expected = f"a folder with one LoRA, not with {_first([file.name for file in files])}"
@@ -100,9 +108,10 @@ def _refuse_unused(field: str, lora: str) -> None:
         if changes:
             _warn(f"{field}={lora!r}: {len(changes)} of its tensors are not used by diffusers: {_first(changes)}")
         for name in names:
-            if "dora_scale" in name or "lora_magnitude" in name or name.rpartition(".")[2] in COMPANIONS:
+            if any(kind in name for kind in UNUSED) or name.rpartition(".")[2] in COMPANIONS:
                 expected = f"a LoRA without {name}, which diffusers does not use"
-                raise refusal(field, lora, expected, "take it without DoRA and quantisation, or merged into the model")
+                cure = "take a plain LoRA without DoRA and quantisation, or it merged into the model"
+                raise refusal(field, lora, expected, cure)
 
 
 def _dropped_changes(names: list[str]) -> list[str]:

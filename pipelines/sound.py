@@ -22,11 +22,14 @@ def sound_of(pipe: DiffusionPipeline, output: Any) -> Sound | None:
         rate = rate or getattr(pipe, name, None)
     rate = getattr(output, "sampling_rate", None) or rate  # of a modular pipeline
     try:
-        samples = np.atleast_2d(torch.as_tensor(found[0]).detach().float().cpu().numpy())
-        if rate in AAC_RATES and samples.ndim == 2 and len(samples) in LAYOUTS and np.isfinite(samples).all():
+        has_batch = isinstance(found, list | tuple) or found.ndim == 3  # one prompt, so that 2 rows are 2 channels
+        waveform = torch.as_tensor(found[0] if has_batch else found)
+        samples = np.atleast_2d(waveform.detach().float().cpu().numpy())
+        is_sound = samples.ndim == 2 and len(samples) in LAYOUTS and samples.size > 0 and np.isfinite(samples).all()
+        if rate in AAC_RATES and is_sound and waveform.is_floating_point():
             return Sound(samples.clip(-1, 1), int(rate))
-        problem = f"shape {samples.shape}, rate {rate}"
-    except (TypeError, ValueError, RuntimeError, IndexError) as error:
+        problem = f"shape {samples.shape}, {waveform.dtype}, rate {rate}"
+    except (AttributeError, TypeError, ValueError, RuntimeError, IndexError) as error:
         problem = str(error)
     text = f"galaxydit: the sound of {type(pipe).__name__} is lost, because it is not understood ({problem})"
     warnings.warn(text, DataWarning, stacklevel=3)

@@ -151,11 +151,34 @@ def test_changes_of_norms_that_diffusers_drops_are_named_unless_they_are_zero(
         load_pipeline(tiny_wan_folder, device="cpu", lora=str(path))
 
 
-@pytest.mark.parametrize("part", ["dora_scale", "scale_weight", "weight_scale", "lora_A.weight_scale"])
+@pytest.mark.parametrize(
+    "part", ["dora_scale", "scale_weight", "weight_scale", "lora_A.weight_scale", "lora_mid.weight", "hada_w1_a"]
+)
 def test_a_lora_with_tensors_that_diffusers_drops_is_refused(part: str, lora: Path, tiny_wan_folder: Path) -> None:
     save_file(load_file(lora) | {f"transformer.blocks.0.attn1.to_q.{part}": torch.ones(1)}, lora)
     with pytest.raises(GalaxyDiTError, match=f"expected a LoRA without transformer.blocks.0.attn1.to_q.{part}"):
         load_pipeline(tiny_wan_folder, device="cpu", lora=str(lora))
+
+
+@pytest.mark.parametrize("change", ["half", "bias"])
+def test_a_layer_that_peft_leaves_without_values_is_said_of_the_lora(
+    change: str, lora: Path, tiny_wan_folder: Path
+) -> None:
+    tensors = load_file(lora)
+    name = "transformer.blocks.0.attn1.to_q.lora_B"
+    if change == "half":
+        del tensors[f"{name}.weight"]
+    else:
+        tensors[f"{name}.bias"] = torch.ones(32)
+    save_file(tensors, lora)
+    with pytest.raises(GalaxyDiTError, match=r"lora=.* both halves of each layer and no biases, unlike blocks\.0"):
+        load_pipeline(tiny_wan_folder, device="cpu", lora=str(lora))
+
+
+@pytest.mark.usefixtures("peft")
+def test_a_lora_file_that_is_not_there_is_not_looked_for_on_the_hub(tiny_wan_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(GalaxyDiTError, match=r"lora=.* expected an existing file; check the spelling"):
+        load_pipeline(tiny_wan_folder, device="cpu", lora=str(tmp_path / "absent.safetensors"))
 
 
 def test_jobs_take_a_lora_for_each_transformer_from_their_folder(lora: Path) -> None:

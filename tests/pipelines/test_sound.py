@@ -34,6 +34,10 @@ def test_the_sound_of_each_kind_of_pipeline_is_understood() -> None:
     assert kandinsky.rate == 44100
     h3 = sound_of(MINIMAX_H3, SimpleNamespace(audio=STEREO))
     assert (h3.samples.shape, h3.rate) == ((2, 4000), 32000)
+    cosmos = sound_of(KANDINSKY_6, SimpleNamespace(sound=STEREO[0]))  # without a batch
+    np.testing.assert_array_equal(cosmos.samples, STEREO[0].numpy())
+    mono = sound_of(KANDINSKY_6, SimpleNamespace(audio=[STEREO[0, 1]]))
+    np.testing.assert_array_equal(mono.samples, STEREO[0, 1:].numpy())
     assert sound_of(KANDINSKY_6, SimpleNamespace(audio=None)) is None
     assert sound_of(SimpleNamespace(), SimpleNamespace()) is None
 
@@ -47,6 +51,8 @@ def test_the_sound_of_each_kind_of_pipeline_is_understood() -> None:
         (LTX_2, {"audio": torch.rand(1, 6, 4000)}),
         (LTX_2, {"audio": torch.rand(1, 2, 80, 64)}),
         (LTX_2, {"audio": torch.full((1, 2, 4000), torch.nan)}),
+        (LTX_2, {"audio": torch.zeros(1, 2, 0)}),
+        (LTX_2, {"audio": torch.full((1, 2, 4000), 9, dtype=torch.int16)}),
         (LTX_2, {"audio": ["a.wav"]}),
         (LTX_2, {"audio": 3}),
     ],
