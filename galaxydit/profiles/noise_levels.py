@@ -62,8 +62,10 @@ def noise_levels(
     unsuited = refusal(
         "scheduler", name, "one whose set_timesteps takes sigmas, with a fixed shift", "accelerate the pipeline instead"
     )
-    takes_sigmas = "sigmas" in inspect.signature(getattr(scheduler, "set_timesteps", str)).parameters
-    if scheduler is None or not takes_sigmas or config.get("use_dynamic_shifting"):
+    if not hasattr(scheduler, "set_timesteps"):
+        raise unsuited
+    takes_sigmas = "sigmas" in inspect.signature(scheduler.set_timesteps).parameters
+    if not takes_sigmas or config.get("use_dynamic_shifting"):
         raise unsuited
     scheduler.set_timesteps(steps)
     known = sigmas_of(scheduler, steps)
@@ -78,6 +80,7 @@ def noise_levels(
     except ValueError:  # UniPC takes sigmas for flow models alone
         raise unsuited from None
     reached = sigmas_of(own, len(levels))
-    if reached is None or not np.allclose(reached, levels, atol=1e-4):
+    # EulerDiscreteScheduler takes the last sigma for the end of sampling, and would leave its noise in the video.
+    if len(own.timesteps) != len(levels) or reached is None or not np.allclose(reached, levels, atol=1e-4):
         raise unsuited
     return NoiseLevels(full_steps, tuple(levels.tolist()), tuple(own.timesteps.tolist()), sigmas, own)

@@ -5,6 +5,7 @@ import binascii
 import json
 import warnings
 from dataclasses import replace
+from inspect import Parameter
 from io import BytesIO
 from typing import Any
 
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from galaxydit.errors import DataWarning, GalaxyDiTError, check_choice
 from galaxydit.pipelines.inputs import check_inputs, upright
+from galaxydit.pipelines.modular import parameters_of
 from galaxydit.pipelines.published_models import own_settings
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sizes import fit_size
@@ -97,8 +99,11 @@ def read_request(
     Raises HTTPException 422 for an image that cannot be read, or that the model does not take or needs.
     """
     inputs: dict[str, Any] = {"prompt": request.prompt}
+    image = parameters_of(pipe).get("image")
     if request.image is not None:
         inputs["image"] = _decode(request.image)
+    elif image is not None and image.default is Parameter.empty:
+        raise HTTPException(422, "this model needs an image: pass the bytes of its file in base64 as image")
     wanted = replace(settings, steps=request.steps or settings.steps)
     try:
         check_inputs(pipe, inputs)

@@ -152,7 +152,9 @@ def test_an_uploaded_image_begins_the_video(image_client: Any) -> None:
     assert black.json()["video"] != white.json()["video"]
     for image, kind in ((Image.new("L", (8000, 8000)), "PNG"), (Image.new("RGB", (8, 8)), "GIF")):
         assert ask(image, kind).status_code == 422
-    assert image_client.post("/videos", json={"prompt": "a ball"}).status_code == 422  # without the image
+    without = image_client.post("/videos", json={"prompt": "a ball"})
+    assert without.status_code == 422
+    assert "needs an image: pass the bytes of its file in base64" in without.json()["detail"]  # and names no option
 
 
 def test_an_image_makes_no_video_above_the_area_where_one_side_is_set(
