@@ -25,10 +25,10 @@ from galaxydit.runtime.loop_watch import LoopWatch
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.recognition import family_of, transformers_of, unwrap_compiled
 from galaxydit.runtime.registration import HookSet, hook_of
+from galaxydit.runtime.scheduler_arguments import check_outputs, check_schedulers
 from galaxydit.runtime.session import DEFAULT_REPORTS, Session
 from galaxydit.runtime.source import Source
 from galaxydit.runtime.timing import edge_hooks
-from galaxydit.scheduler_arguments import check_outputs, check_schedulers
 
 
 @proposing

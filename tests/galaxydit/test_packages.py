@@ -12,7 +12,7 @@ LAYERS = (
     ("foreign_text",),
     ("errors", "families", "adapters", "schedulers"),
     ("files",),
-    ("energy", "unsupported", "other_caches", "torch_compile", "validation", "scheduler_arguments", "policies"),
+    ("energy", "unsupported", "other_caches", "torch_compile", "validation", "policies"),
     ("context_parallel", "request", "stopwatch"),
     ("proxies", "extrapolation"),
     ("config",),
