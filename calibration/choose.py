@@ -126,7 +126,7 @@ def _add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) -
 
 
 def _text_of(compared: ComparedProxy) -> str:
-    """Such as "filtered_latent 38.1 / 31.2 dB"."""
+    """The proxy's name, and its PSNR at each speedup with slashes between them, in dB."""
     psnrs = " / ".join(f"{at.psnr_db:.1f}" for at in compared.measured)
     return f"{compared.proxy} {psnrs} dB"
 

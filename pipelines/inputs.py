@@ -7,6 +7,7 @@ import socket
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from galaxydit.errors import DataWarning, GalaxyDiTError, did_you_mean, refusal
+from galaxydit.pipelines.settings import FRAME_COUNTS, GenerationSettings
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 IMAGES = ("image", "last_image")
 VIDEOS = ("video", "mask")
 IMAGE_LIST = "reference_images"
+# Arguments of a call that `generate` gives beside the settings.
+GIVEN = ("generator", "num_inference_steps", "output_type", "callback_on_step_end")
 KNOWN = ("prompt", *IMAGES, *VIDEOS, IMAGE_LIST)
 EXAMPLE = '{"prompt": "a cat walks", "image": "cat.png"}'
 
@@ -145,7 +149,8 @@ def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:
         if is_needed and getattr(pipe, name, None) is None:
             cure = f"load it with its {name}; with prompt_embeds, call it yourself inside galaxydit.accelerate(pipe)"
             raise refusal(name, None, f"that of {kind}, because prompts are texts here", cure)
-    needed = [name for name, each in parameters.items() if _is_needed(each) and name not in inputs]
+    given = {*inputs, *GIVEN, *FRAME_COUNTS, *(field.name for field in fields(GenerationSettings))}
+    needed = [name for name, each in parameters.items() if _is_needed(each) and name not in given]
     for name in (*IMAGES, *VIDEOS):
         if name in needed:
             article = "an" if name == "image" else "a"

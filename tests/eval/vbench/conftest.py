@@ -113,7 +113,15 @@ def fault(fake_environment):
 
 
 def make_record(unit: Unit) -> Record:
-    result = TrialResult("1" * 64, (4, 32, 32, 3), {}, 1.0, 1.1, 1.0, device="cpu")
+    result = TrialResult(
+        frames_sha256="1" * 64,
+        shape=(4, 32, 32, 3),
+        settings={},
+        denoise_seconds=1.0,
+        end_to_end_seconds=1.1,
+        compute_fraction=1.0,
+        device="cpu",
+    )
     return Record(unit.id, unit.data, "done", 1, 1.1, "node:1", "2026-01-01T00:00:00Z", result=to_plain(result))
 
 
