@@ -168,7 +168,9 @@ class Loop:
         step, steps = self._step_of(window, context, timestep), self._steps(context)
         self._check_advance(window, step, steps)
         if self.scheduler is not None and len(latents) > 1 and 0 <= window.step < step:
-            self._undeclare_if(self.pairing.check_stepped(self.streams, len(latents)))
+            reason = self.pairing.check_stepped(self.streams, len(latents))
+            if reason and not window.keeps(latents[1:]):
+                self.undeclare(reason)
         branch = window.branch_of(component, step, conditions) if name is None else name
         if step == window.step and (component, branch) in window.seen[-1]:
             self.undeclare(CALLED_TWICE.format(branch=branch))

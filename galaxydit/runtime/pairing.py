@@ -75,7 +75,7 @@ class Pairing:
         return ""
 
     def check_stepped(self, streams: Mapping[int, Stream], outputs: int) -> str:
-        """After a step, each output must have been stepped, because its noise levels are those of its scheduler."""
+        """After a step, each of the `outputs` must have been stepped, because its noise levels are its scheduler's."""
         if self.has_several:
             are_stepped = all(streams[id(scheduler)].steps for scheduler in self.steppers)
         else:

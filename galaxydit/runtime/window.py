@@ -89,6 +89,7 @@ class Window:
             several inputs, how many were compared of the one with the fewest.
         size: of the latest input, values of one row.
         compared: the input that was compared in this step; branches mostly get one tensor.
+        further: latents of outputs after the first, in the latest step.
         latent: by the latest comparison that was read; it had values to compare if `is_comparable`.
     """
 
@@ -109,6 +110,7 @@ class Window:
     latent: Latent = Latent.EXPECTED
     is_comparable: bool = False
     compared: KnownValue | None = None
+    further: list[KnownValue] = field(default_factory=list)
 
     @property
     def is_early(self) -> bool:
@@ -185,6 +187,14 @@ class Window:
             if called[0] == component and called[1] not in but:
                 del self.conditions[called]
                 self.rows.pop(called, None)
+
+    def keeps(self, further: Sequence[Tensor]) -> bool:
+        """Whether the further latents of a new step are those of the step before, as where the sound is not denoised.
+        The host may wait."""
+        known, self.further = self.further, [KnownValue(latent) for latent in further]
+        if not known:
+            return True  # it is asked after the first step, and again after the second one
+        return all(before.is_unchanged(latent) for before, latent in zip(known, further, strict=True))
 
     def compare(self, latents: Sequence[Tensor], stepped: Sequence[Sequence[Stream]], group: Any | None) -> None:
         """Compare inputs with the latents that the streams of each returned; the host does not wait."""

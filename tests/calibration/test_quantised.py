@@ -19,7 +19,7 @@ from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.published_models import WAN_TINY
 
-SETTINGS = replace(WAN_TINY, height=32, width=32, num_frames=5, steps=16)
+SETTINGS = replace(WAN_TINY, height=32, width=32, num_frames=5, steps=25)
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 
 

@@ -3,6 +3,7 @@
 Sizes follow the tiny configurations of diffusers' own tests.
 """
 
+import copy
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -356,10 +357,14 @@ def predict(
 def move(
     latents: dict[str, Tensor], predicted: list[Tensor], timestep: Tensor, scheduler: Any, index: int
 ) -> dict[str, Tensor]:
-    """The latents after a step: the video by the scheduler, others by Euler's rule."""
+    """The latents after a step: the video by the scheduler, others by a copy of it, as in diffusers' pipelines."""
     video, *others = latents
-    distance = scheduler.sigmas[index + 1] - scheduler.sigmas[index]
-    moved = {name: latents[name] + distance * output for name, output in zip(others, predicted[1:], strict=True)}
+    if others and scheduler.step_index is None:
+        vars(scheduler).pop("copy_of_others", None)
+        scheduler.copy_of_others = copy.deepcopy(scheduler)
+    moved = {}
+    for name, output in zip(others, predicted[1:], strict=True):
+        moved[name] = scheduler.copy_of_others.step(output, timestep, latents[name], return_dict=False)[0]
     return {video: scheduler.step(predicted[0], timestep, latents[video], return_dict=False)[0]} | moved
 
 
