@@ -171,7 +171,7 @@ def test_four_hundred_generations_leave_no_more_behind_than_a_hundred() -> None:
 
     with galaxydit.accelerate(transformer, scheduler=scheduler, speedup=2.0) as acceleration:
         before = run(0, 100)
-        after = run(100, 400)
+        after = run(100, 401)
         assert len(acceleration.reports) == 17, "the last 16, and the one that ended just now"
         assert acceleration._session.current is not None
         assert not acceleration._session.current.histories

@@ -96,7 +96,15 @@ def test_each_share_is_measured_by_a_process_of_its_own_that_has_ended(make_run,
     assert not any(map(psutil.pid_exists, processes))
 
 
-def test_an_interrupted_call_leaves_no_process_of_the_benchmark(make_run, fake_environment, fault):
+@pytest.fixture
+def heeded():
+    """A shell ignores SIGINT in the jobs that it runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupted_call_leaves_no_process_of_the_benchmark(make_run, fake_environment, fault, heeded):
     fault("waits")
     number = fake_environment.package / "process.txt"
     number.unlink(missing_ok=True)
