@@ -20,7 +20,7 @@ def sound_of(pipe: DiffusionPipeline, output: Any) -> Sound | None:
     rate = vocoder.get("output_sampling_rate")  # before the others, which may be of the spectrogram that it reads
     for name in ("audio_sample_rate", "audio_sampling_rate"):  # the latter of modular pipelines
         rate = rate or getattr(pipe, name, None)
-    rate = getattr(output, "sampling_rate", None) or rate  # of a modular pipeline
+    rate = getattr(output, "sampling_rate", None) or rate  # a modular pipeline may return it beside the sound
     try:
         has_batch = isinstance(found, list | tuple) or found.ndim == 3  # one prompt, so that 2 rows are 2 channels
         waveform = torch.as_tensor(found[0] if has_batch else found)

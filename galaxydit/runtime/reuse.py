@@ -29,7 +29,9 @@ SHARED_RESIDUAL = (
     "picture and sound have noise levels of their own, and the residual of the blocks holds both, so reused steps "
     'repeat it instead of following its slope; reuse="output" predicts each by its own noise levels'
 )
-UNPAIRED = "the transformer returned another number of outputs than its family has streams, so it is computed in full"
+OTHER_OUTPUTS = (
+    "the transformer returned another number of outputs than its family has streams, so it is computed in full"
+)
 
 
 class StepReuse:
@@ -106,8 +108,7 @@ class StepReuse:
         if self._config.history_length == 0:
             return
         if len(work.generation.clocks) > 1 and len(outputs) not in (1, len(work.generation.clocks)):
-            work.generation.cannot_reuse = UNPAIRED
-            self._warn(UNPAIRED, work.generation)
+            self._warn(OTHER_OUTPUTS, work.generation)
             return
         if work.mix is not None:
             clean = to_clean(outputs[0], work.call.latent, work.mix) if len(outputs) == 1 else None
