@@ -73,6 +73,7 @@ def train(work: Path, settings: TransformerSettings, minutes: float = math.inf) 
     else:
         mean, std = checkpoint["mean"], checkpoint["std"]
         average = {name: value.to(device) for name, value in checkpoint["average"].items()}
+    autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=dtype == torch.bfloat16)
     shape = (1, -1, 1, 1, 1)
     attention = PaddingAttention(model.transformer)
     first_block = FirstBlock(model)
@@ -108,13 +109,14 @@ def train(work: Path, settings: TransformerSettings, minutes: float = math.inf) 
         batch = draw_batch(latents, mean.view(shape), std.view(shape), settings.batch, earlier_steps + step)
         text = torch.where(batch.is_dropped[:, None], empty, tokens[batch.rows]).to(device)
         has_caption = ~batch.is_dropped.to(device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
+        with autocast():
             velocity = model(batch.noisy.to(device), (batch.sigma * 1000).to(device), text, batch.padding.to(device))
         loss = (velocity.float() - (batch.noise - batch.clean).to(device)).square().mean()
         penalty = attention.penalty(has_caption)
         words = attention.word_shares(has_caption)  # before the first block runs again
         shown = has_caption.nonzero().flatten()[:BRANCH_CLIPS]
-        floor = first_block.floor_penalty(text, empty.to(device), shown)
+        with autocast():
+            floor = first_block.floor_penalty(text, empty.to(device), shown)
         (loss + settings.padding_penalty * penalty + settings.branch_penalty * floor).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
@@ -125,6 +127,8 @@ def train(work: Path, settings: TransformerSettings, minutes: float = math.inf) 
             torch._foreach_lerp_(list(average.values()), [current[name] for name in average], 1 - decay)
         log.add(loss.item())
         if (step + 1) % LOG_STEPS == 0:
+            with autocast():
+                branch_difference = first_block.branch_difference(text, empty.to(device), shown)
             log.write(
                 step=step + 1,
                 clips=len(latents),
@@ -132,7 +136,7 @@ def train(work: Path, settings: TransformerSettings, minutes: float = math.inf) 
                 penalty=round(penalty.item(), 4),
                 floor_penalty=round(floor.item(), 4),
                 word_shares={block: round(share, 3) for block, share in words.items()},
-                branch_difference=first_block.branch_difference(text, empty.to(device), shown),
+                branch_difference=branch_difference,
             )
             bar.set_postfix(loss=f"{loss.item():.4f}")
 
