@@ -1,5 +1,6 @@
 """Parts that several packages test with."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ pytest_plugins = ("simulated_gpu", "fake_clock")
 
 # Tiny matrices: handing them to a second thread costs more than it saves, and slows other processes down.
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start
 
 
 def build_tiny_transformer(num_layers: int) -> WanTransformer3DModel:

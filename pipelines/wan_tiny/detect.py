@@ -67,7 +67,7 @@ def caption_agreement(frames: NDArray[Any], caption: str) -> list[ClauseAgreemen
     clauses = []
     for clause in scene.objects:
         mask = masks[clause.colour]
-        is_seen = bool(_largest_blobs(mask).any(axis=(1, 2)).mean() >= MIN_FRAME_SHARE)
+        is_seen = bool(largest_blobs(mask).any(axis=(1, 2)).mean() >= MIN_FRAME_SHARE)
         others = np.any([other for colour, other in masks.items() if colour != clause.colour], axis=0)
         clauses.append(ClauseAgreement(clause, is_seen, is_seen and observed_motion(mask, others) == clause.motion))
     return clauses
@@ -91,7 +91,7 @@ def observed_motion(mask: Mask, others: Mask) -> str:
 
     `mask` holds the pixels of its colour, `others` those of all other colours, both `(frames, height, width)`.
     """
-    blobs = _largest_blobs(mask)
+    blobs = largest_blobs(mask)
     track = _track(blobs, others)
     if direction := _direction(track):
         return direction
@@ -114,7 +114,7 @@ def _hue(rgb: NDArray[np.floating]) -> Floats:
     return np.asarray(np.arctan2(np.sqrt(3.0) * (green - blue), 2 * red - green - blue) / (2 * np.pi))
 
 
-def _largest_blobs(mask: Mask) -> Mask:
+def largest_blobs(mask: Mask) -> Mask:
     """The largest connected blob of at least `MIN_PIXELS` of each frame."""
     kept = np.zeros_like(mask)
     for index, frame in enumerate(mask):
@@ -125,7 +125,7 @@ def _largest_blobs(mask: Mask) -> Mask:
     return kept
 
 
-def _near(mask: Mask) -> Mask:
+def near(mask: Mask) -> Mask:
     """The mask, widened by two pixels in each frame."""
     return np.asarray(ndimage.binary_dilation(mask, np.ones((1, 5, 5))))
 
@@ -134,7 +134,7 @@ def _track(blobs: Mask, others: Mask) -> Track:
     frames, height, width = blobs.shape
     seen = np.flatnonzero(blobs.any(axis=(1, 2)))
     centres = np.array([ndimage.center_of_mass(blobs[index]) for index in seen])
-    touched = np.any(_near(blobs) & others, axis=(1, 2))[seen]
+    touched = np.any(near(blobs) & others, axis=(1, 2))[seen]
     return Track(
         time=seen / (frames - 1),
         x=(centres[:, 1] + 0.5) / width,
@@ -177,7 +177,7 @@ def _changed_pixels(blobs: Mask, mask: Mask, others: Mask) -> tuple[float, float
 
     Only the first is large if it grows, only the second if it shrinks: pixels near another object do not count as free.
     """
-    free = ~mask & ~_near(others)
+    free = ~mask & ~near(others)
     taken = np.any(np.logical_or.accumulate(free) & blobs, axis=0)
     freed = np.any(np.logical_or.accumulate(blobs) & free, axis=0)
     place = ndimage.binary_erosion(blobs.any(axis=0), np.ones((3, 3)))  # an outline may flicker

@@ -1,14 +1,13 @@
-"""Measure the numbers of wan-tiny's model card: `python -m galaxydit.pipelines.wan_tiny.tools.evaluate --prompts 8`.
+"""Measure the figures of wan-tiny's page: `python -m galaxydit.pipelines.wan_tiny.tools.evaluate --out FOLDER`.
 
-Every prompt is a caption that training never showed, with its own seed. The seconds of a generation are not measured
-here, but by `galaxydit demo`.
+Every caption is one that training never showed, with a seed of its own, and is generated in float32. A row for each
+caption is written when it is measured, so that the command goes on after an interruption.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import replace
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any
 
 import numpy as np
@@ -18,6 +17,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from tqdm import tqdm
 
+from galaxydit.calibration.generation_observer import observed
+from galaxydit.calibration.recording import Recording
+from galaxydit.files import replacing
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.model_names import EMBEDDED
@@ -25,9 +27,14 @@ from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import WAN_TINY
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.table import Table
-from galaxydit.pipelines.wan_tiny.detect import caption_agreement
+from galaxydit.pipelines.video import save_video
+from galaxydit.pipelines.wan_tiny.detect import MIN_CHROMA, caption_agreement
+from galaxydit.pipelines.wan_tiny.shapes import shape_agreement
 from galaxydit.pipelines.wan_tiny.tools import drawing
-from galaxydit.pipelines.wan_tiny.world import DIRECTIONS, draw_prompts
+from galaxydit.pipelines.wan_tiny.tools.evaluation_figures import Figure, figures_of
+from galaxydit.pipelines.wan_tiny.tools.observed_blocks import observed_blocks
+from galaxydit.pipelines.wan_tiny.world import draw_prompts
+from galaxydit.validation import parse
 
 CLIP_SEED = 2  # of the clips for the autoencoder; training drew its own with seed 1
 
@@ -42,43 +49,97 @@ def reconstruct(vae: Any, frames: Frames) -> Frames:
     return np.asarray((decoded[0].float() / 2 + 0.5).clamp(0, 1).permute(1, 2, 3, 0).cpu().numpy())
 
 
-def findings(frames: Frames, caption: str) -> Iterator[tuple[str, bool]]:
-    """What the detector finds of the caption's clauses, by figure; a direction is also a motion."""
-    for found in caption_agreement(frames, caption):
-        yield "colour agreement", found.colour_found
-        yield "motion agreement" if found.clause.motion else "stillness agreement", found.motion_found
-        if found.clause.motion in DIRECTIONS:
-            yield "direction agreement", found.motion_found
+def findings(frames: Frames, caption: str) -> list[dict[str, Any]]:
+    """What the detectors find of each of the caption's clauses."""
+    rows = []
+    for agreement, shape_found in zip(
+        caption_agreement(frames, caption), shape_agreement(frames, caption), strict=True
+    ):
+        rows.append(
+            {
+                "clause": str(agreement.clause),
+                "motion": agreement.clause.motion,
+                "colour_found": agreement.colour_found,
+                "motion_found": agreement.motion_found,
+                "shape_found": shape_found,
+            }
+        )
+    return rows
 
 
-def evaluate(pipe: Any, count: int, seed: int = 0, settings: GenerationSettings = WAN_TINY) -> dict[str, list[float]]:
-    """The figures of the model card on `count` unseen prompts: PSNRs of prompts in dB, and findings of clauses.
+def grey_contrast(frames: Frames) -> float:
+    """Standard deviation of the grey pixels of a clip: of its background, without the coloured objects."""
+    is_grey = np.ptp(frames, axis=-1) < MIN_CHROMA
+    return float(frames.mean(axis=-1)[is_grey].std())
 
-    The autoencoder rebuilds unseen clips; half the steps are compared with all.
-    """
-    figures: dict[str, list[float]] = defaultdict(list)
+
+def measure(
+    pipe: Any, caption: str, seed: int, index: int, settings: GenerationSettings
+) -> tuple[dict[str, Any], Frames]:
+    """The row of one caption as JSON data, and its video `(frames, height, width, 3)` in [0, 1]."""
+    with observed_blocks(pipe) as blocks, observed(pipe) as observer:
+        frames = generate(pipe, caption, settings, seed).frames
     half = replace(settings, steps=max(1, (settings.steps or 50) // 2))
-    for index, prompt in enumerate(tqdm(draw_prompts(count, seed))):
-        whole, halved = (generate(pipe, prompt, way, seed + index).frames for way in (settings, half))
-        _, clip = drawing.draw_clip(index, CLIP_SEED + seed, held_out=True)
-        figures["VAE reconstruction, dB"].append(psnr(reconstruct(pipe.vae, clip), clip))
-        figures["half the steps against all, dB"].append(psnr(halved, whole))
-        for name, holds in findings(whole, prompt):
-            figures[name].append(float(holds))
-    return figures
+    _, clip = drawing.draw_clip(index, CLIP_SEED, held_out=True)
+    row = {
+        "caption": caption,
+        "seed": seed,
+        "clauses": findings(frames, caption),
+        "grey_contrast": grey_contrast(frames),
+        "reconstruction_db": psnr(reconstruct(pipe.vae, clip), clip),
+        "half_the_steps_db": psnr(generate(pipe, caption, half, seed).frames, frames),
+        "branch_difference": blocks.branch_difference,
+        "word_share": blocks.word_share,
+        "recording": asdict(observer.recording(caption, seed)),
+    }
+    return json.loads(json.dumps(row)), frames
+
+
+def evaluate(pipe: Any, captions: Sequence[str], out: Path, first_seed: int, settings: GenerationSettings) -> list[Any]:
+    """The rows of all captions; those that `out` has already are read, and each new one is written with its video."""
+    out.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for index, caption in enumerate(tqdm(captions, desc="captions")):
+        path = out / f"caption-{index:02d}.json"
+        if path.exists():
+            row = json.loads(path.read_text(encoding="utf-8"))
+        else:
+            row, frames = measure(pipe, caption, first_seed + index, index, settings)
+            save_video(frames, path.with_suffix(".mp4"), settings.fps)
+            with replacing(path) as unfinished:
+                unfinished.write_text(json.dumps(row), encoding="utf-8")
+        rows.append(row)
+    return rows
+
+
+def without_recording(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with the curves of its recording alone: what each proxy and the guided prediction change by step."""
+    recording = parse(Recording, row["recording"], "recording")
+    change = [round(float(value), 6) for value in recording.guided_change(1)[1:]]
+    curves = {"change": change, "distances": row["recording"]["distances"]}
+    return {name: value for name, value in row.items() if name != "recording"} | curves
 
 
 def main(
+    out: Annotated[Path, typer.Option(help="Folder of the rows, the videos and figures.json.")],
     model: Annotated[Path, typer.Option(help="Folder of a saved pipeline.")] = EMBEDDED["wan-tiny"],
-    prompts: Annotated[int, typer.Option(min=1, help="Number of unseen captions.")] = 64,
-    seed: Annotated[int, typer.Option(help="Of the prompts and of the noise.")] = 0,
+    prompts: Annotated[int, typer.Option(min=2, help="Number of unseen captions.")] = 48,
+    seed: Annotated[int, typer.Option(help="Of the captions; the noise has seeds from 1000 times it on.")] = 4,
 ) -> None:
-    """Measure the numbers of wan-tiny's model card."""
-    pipe = load_pipeline(model)
+    """Measure the figures of wan-tiny's page."""
+    pipe = load_pipeline(model, dtype=torch.float32)
     pipe.set_progress_bar_config(disable=True)
-    figures = evaluate(pipe, prompts, seed)
-    rows = [(name, f"{fmean(values):.3f}", str(len(values))) for name, values in sorted(figures.items())]
-    Console().print(Table(("figure", "value", "n"), rows))
+    rows = evaluate(pipe, draw_prompts(prompts, seed), out, 1000 * seed, WAN_TINY)
+    figures = figures_of(rows)
+    content = {"rows": [without_recording(row) for row in rows], "figures": [asdict(figure) for figure in figures]}
+    with replacing(out / "figures.json") as unfinished:
+        unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    Console().print(table_of(figures))
+
+
+def table_of(figures: Sequence[Figure]) -> Table:
+    rows = [(figure.name, f"{figure.value:.3g}", figure.interval_text, str(figure.count)) for figure in figures]
+    return Table(("figure", "value", "95 % interval", "n"), rows)
 
 
 if __name__ == "__main__":
