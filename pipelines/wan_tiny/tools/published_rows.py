@@ -1,0 +1,216 @@
+"""Repeat published PSNRs of Wan2.1-T2V-1.3B on wan-tiny: `python -m galaxydit.pipelines.wan_tiny.tools.published_rows`.
+
+A published run is repeated with its computed steps, its guidance and its flow shift times `SHIFT_FACTOR`, in float32. A
+threshold of another model means nothing here, so rows with `computed` get the one that computes as many steps on a
+caption that is not scored. The command goes on after an interruption.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from scipy.stats import spearmanr
+from tqdm import tqdm
+
+from galaxydit.eval.methods.method_registry import load_method
+from galaxydit.eval.methods.step_lists import STEP_LISTS
+from galaxydit.files import replacing
+from galaxydit.pipelines.compute_counter import BlockPart, measure_parts
+from galaxydit.pipelines.generate import GeneratedVideo
+from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.model_names import EMBEDDED
+from galaxydit.pipelines.psnr import psnr
+from galaxydit.pipelines.published_models import WAN_TINY
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.table import Table
+from galaxydit.pipelines.trial import generate_with, plain
+from galaxydit.pipelines.wan_tiny.world import draw_prompts
+
+SHIFT_FACTOR = 0.3  # see the section on flow shift in wan-tiny's README
+STEPS = 50
+TRIALS = 6  # of a threshold's bisection
+THRESHOLDS = (1e-3, 20.0)
+CAPTION_SEED = 5
+TUNING_SEED = 6  # of the captions for calibrations and thresholds
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """A published PSNR in dB, and how to repeat it; `seen` rows were looked at when the world was chosen."""
+
+    name: str
+    flow_shift: float
+    guidance: float
+    psnr: float
+    method: str = ""  # empty: plain sampling in `plain_steps` steps
+    setting: dict[str, Any] = field(default_factory=dict)
+    plain_steps: int = STEPS
+    computed: float | None = None  # steps, by which the threshold is chosen
+    seen: bool = False
+
+
+def _listed_rows() -> list[PublishedRow]:
+    """MagCache's step lists; sources of the PSNRs: `step_lists.py`."""
+    rows = []
+    for listed in STEP_LISTS:
+        setting = {"full": listed.steps, "conditional_only": listed.conditional_only}
+        rows.append(
+            PublishedRow(listed.name, listed.flow_shift, listed.guidance, listed.psnr, "step list", setting, seen=True)
+        )
+    return rows
+
+
+_TAYLOR = {"cache_interval": 3, "disable_cache_before_step": 3, "max_order": 1, "lite": False}
+_TEACACHE = {"signal": "time_embedding", "first": 1, "last": 1, "polynomial": "fitted"}
+_SEACACHE = {"max_consecutive_cached": 0}
+# arXiv 2609.36433, table 1: 100 prompts, flow shift 3; arXiv 2610.10457, table 2: 200 prompts, flow shift 5, whose
+# numbers of computed steps follow from the latencies.
+ROWS = (
+    *_listed_rows(),
+    PublishedRow("25 plain steps, shift 3", 3, 5, 15.87, plain_steps=25, seen=True),
+    PublishedRow("TaylorSeer, shift 3", 3, 5, 16.96, "TaylorSeer published", _TAYLOR, seen=True),
+    PublishedRow("HiCache, shift 3", 3, 5, 18.79, "HiCache published", _TAYLOR, seen=True),
+    PublishedRow("TeaCache 0.142, shift 5", 5, 5, 20.12, "TeaCache published", _TEACACHE, computed=18.9),
+    PublishedRow("TeaCache 0.195, shift 5", 5, 5, 17.39, "TeaCache published", _TEACACHE, computed=14.9),
+    PublishedRow("TeaCache 0.36, shift 5", 5, 5, 14.09, "TeaCache published", _TEACACHE, computed=10.0),
+    PublishedRow("SeaCache 0.28, shift 5", 5, 5, 22.86, "SeaCache published", _SEACACHE, computed=19.3),
+    PublishedRow("SeaCache 0.47, shift 5", 5, 5, 18.78, "SeaCache published", _SEACACHE, computed=14.2),
+    PublishedRow("SeaCache 0.7, shift 5", 5, 5, 17.13, "SeaCache published", _SEACACHE, computed=10.1),
+    PublishedRow("DiCache 0.155, shift 5", 5, 5, 22.28, "DiCache published", {"first": 10}, computed=19.2),
+    PublishedRow("DiCache 0.365, shift 5", 5, 5, 19.69, "DiCache published", {"first": 10}, computed=14.7),
+    PublishedRow("DiCache 12.0, shift 5", 5, 5, 14.68, "DiCache published", {"first": 9}, computed=10.0),
+)
+
+
+class Bench:
+    """Generates videos of `pipe`; the plain ones are kept in the folder `out`."""
+
+    def __init__(self, pipe: Any, out: Path, settings: GenerationSettings) -> None:
+        self._pipe, self._out, self._settings = pipe, out, settings
+        self._parts: tuple[BlockPart, ...] = ()
+        self._calibrations: dict[tuple[str, float], Any] = {}
+        self._tuning_prompts = draw_prompts(2, TUNING_SEED)
+
+    def settings_of(self, row: PublishedRow, steps: int = STEPS) -> GenerationSettings:
+        shift = SHIFT_FACTOR * row.flow_shift
+        return replace(self._settings, steps=steps, flow_shift=shift, guidance_scale=row.guidance)
+
+    def plain_frames(self, row: PublishedRow, caption: str, seed: int) -> NDArray[np.float32]:
+        """The plain video of the row's flow shift and guidance, `(frames, height, width, 3)` in [0, 1]."""
+        path = self._out / "plain" / f"shift-{row.flow_shift:g}-guidance-{row.guidance:g}-seed-{seed}.npy"
+        if path.exists():
+            return np.asarray(np.load(path))
+        frames = generate_with(self._pipe, caption, self.settings_of(row), seed, plain).frames
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as unfinished, unfinished.open("wb") as file:
+            np.save(file, frames)
+        return frames
+
+    def setting_of(self, row: PublishedRow) -> dict[str, Any]:
+        """The row's setting, with the threshold that computes as many steps as published."""
+        if row.computed is None:
+            return row.setting
+        low, high = map(math.log, THRESHOLDS)
+        shares: dict[float, float] = {}
+        for _ in range(TRIALS):
+            threshold = math.exp((low + high) / 2)
+            shares[threshold] = self._computed_share(row, row.setting | {"threshold": threshold})
+            if shares[threshold] > row.computed / STEPS:
+                low = math.log(threshold)
+            else:
+                high = math.log(threshold)
+        nearest = min(shares, key=lambda threshold: abs(shares[threshold] - row.computed / STEPS))
+        return row.setting | {"threshold": nearest}
+
+    def _computed_share(self, row: PublishedRow, setting: dict[str, Any]) -> float:
+        """Operations of the blocks of a video with the method / those of the plain one."""
+        prompt, settings = self._tuning_prompts[0], self.settings_of(row)
+        self._parts = self._parts or measure_parts(self._pipe, prompt, settings)
+        video = self.video(row, setting, prompt, TUNING_SEED, self._parts)
+        return video.operations / (2 * STEPS * sum(part.flops for part in self._parts))
+
+    def video(
+        self, row: PublishedRow, setting: dict[str, Any], caption: str, seed: int, parts: tuple[BlockPart, ...] = ()
+    ) -> GeneratedVideo:
+        if not row.method:
+            return generate_with(self._pipe, caption, self.settings_of(row, row.plain_steps), seed, plain)
+        method = load_method(row.method)
+        settings = self.settings_of(row)
+        key = (row.method, row.flow_shift)
+        if method.calibrate is not None and key not in self._calibrations:
+            self._calibrations[key] = method.calibrate(self._pipe, self._tuning_prompts, settings, TUNING_SEED)
+        attach = partial(method.attach, setting=setting, calibration=self._calibrations.get(key))
+        return generate_with(self._pipe, caption, settings, seed, attach, parts)
+
+
+def measure(bench: Bench, rows: Sequence[PublishedRow], captions: Sequence[str], out: Path) -> dict[str, Any]:
+    """The content of `out` / rows.json: by row, its setting and the PSNR in dB of each caption; written as it grows."""
+    path = out / "rows.json"
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for row in tqdm(rows, desc="rows"):
+        measured = content.setdefault(row.name, {"psnr": {}})
+        if all(caption in measured["psnr"] for caption in captions):
+            continue
+        if "setting" not in measured:
+            measured["setting"] = json.loads(json.dumps(bench.setting_of(row)))
+        for index, caption in enumerate(captions):
+            if caption in measured["psnr"]:
+                continue
+            reference = bench.plain_frames(row, caption, index)
+            video = bench.video(row, measured["setting"], caption, index)
+            measured["psnr"][caption] = psnr(video.frames, reference)
+            with replacing(path) as unfinished:
+                unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return content
+
+
+def table_of(rows: Sequence[PublishedRow], content: dict[str, Any]) -> Table:
+    """Published and measured PSNRs, then how near they are, for the rows that were seen and for the others."""
+    cells = []
+    for row in rows:
+        mean = fmean(content[row.name]["psnr"].values())
+        cells.append((row.name, f"{row.psnr:.1f}", f"{mean:.1f}", "yes" if row.seen else "no"))
+    for seen in (True, False):
+        chosen = [row for row in rows if row.seen is seen]
+        if len(chosen) > 1:
+            difference, rho = agreement(chosen, content)
+            seen_text = "yes" if seen else "no"
+            cells.append(("mean absolute difference, dB", "", f"{difference:.2f}", seen_text))
+            cells.append(("Spearman's rho", "", f"{rho:.2f}", seen_text))
+    return Table(("row", "Wan2.1-T2V-1.3B, dB", "wan-tiny, dB", "seen when the world was chosen"), cells)
+
+
+def agreement(rows: Sequence[PublishedRow], content: dict[str, Any]) -> tuple[float, float]:
+    """Mean absolute difference in dB between published and measured PSNRs of the rows, and their Spearman's rho."""
+    published = [row.psnr for row in rows]
+    means = [fmean(content[row.name]["psnr"].values()) for row in rows]
+    difference = np.abs(np.subtract(means, published)).mean()
+    return float(difference), float(spearmanr(means, published).statistic)
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="Folder of rows.json and of the plain videos.")],
+    model: Annotated[Path, typer.Option(help="Folder of a saved pipeline.")] = EMBEDDED["wan-tiny"],
+    prompts: Annotated[int, typer.Option(min=1, help="Number of unseen captions.")] = 16,
+    seen: Annotated[bool, typer.Option(help="Only the rows that were looked at when the world was chosen.")] = False,
+) -> None:
+    """Repeat the published rows on a model, and show both."""
+    pipe = load_pipeline(model, dtype=torch.float32)
+    pipe.set_progress_bar_config(disable=True)
+    rows = [row for row in ROWS if row.seen or not seen]
+    content = measure(Bench(pipe, out, WAN_TINY), rows, draw_prompts(prompts, CAPTION_SEED), out)
+    Console().print(table_of(rows, content))
+
+
+if __name__ == "__main__":
+    typer.run(main)
