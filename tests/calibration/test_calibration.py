@@ -61,7 +61,7 @@ SCRIPT = """
             ended = os.waitpid(process, 0)
         print(ended[1], time.monotonic() - started, flush=True)
 """
-MOMENTS = 6
+MOMENTS = 4
 
 
 def test_the_profile_holds_what_was_asked_for_and_meets_it(calibration: Calibration) -> None:
