@@ -1,0 +1,158 @@
+"""Compare plans for each video with one plan for all, by PSNR: `python -m ...wan_tiny.tools.plans_per_video`.
+
+Every plan computes the same number of steps, and is made by the planner of the calibration, which weighs errors by
+their gain on the final latent. The plan for all is planned on the other videos' recordings; a video's own plan on its
+own recording, which nobody has beforehand; and the plan by its proxy on an estimate from the proxy's distances.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from rich.console import Console
+from tqdm import tqdm
+
+from galaxydit import FixedSteps, GalaxyDiTConfig
+from galaxydit.calibration.bootstrap import interval
+from galaxydit.calibration.recording import Array, Recording
+from galaxydit.calibration.search import FullSteps, ScheduleError, planned_schedules
+from galaxydit.files import replacing
+from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.model_names import EMBEDDED
+from galaxydit.pipelines.psnr import psnr
+from galaxydit.pipelines.published_models import WAN_TINY
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.table import Table
+from galaxydit.pipelines.trial import accelerated
+from galaxydit.policies.schedule import full_step_count
+from galaxydit.profiles.evidence import ErrorPropagation
+from galaxydit.profiles.profile_registry import load_profile
+from galaxydit.validation import parse
+
+FOR_ALL, OWN, BY_PROXY = WAYS = ("one plan for all", "the video's own", "by its proxy")
+FIRST_COMPARED = 5  # step; before it, the latent is noise and changes little
+
+
+def estimated_by_proxy(recording: Recording, others: Sequence[Recording], proxy: str) -> Recording:
+    """The recording that the video's proxy lets one expect: the others' mean, moved by the proxy's deviation from it.
+
+    log(change / mean change) = slope log(distance / mean distance) at each step, with the slope of the other videos.
+    """
+    changes = np.array([_changes(other) for other in others])
+    distances = np.array([other.distances[proxy][1:] for other in others])
+    moved = _log_deviation(distances)[:, FIRST_COMPARED:].ravel()
+    changed = _log_deviation(changes)[:, FIRST_COMPARED:].ravel()
+    slope = float(moved @ changed) / max(float(moved @ moved), 1e-12)
+    mean_distance = np.exp(np.log(np.maximum(distances, 1e-12)).mean(axis=0))
+    own_distance = np.maximum(np.array(recording.distances[proxy][1:]), 1e-12)
+    ratios = (own_distance / np.maximum(mean_distance, 1e-12)) ** slope
+    ratios[:FIRST_COMPARED] = 1.0
+    products = np.mean([other.products for other in others], axis=0) * np.outer(ratios, ratios)
+    return replace(recording, guided_products=tuple(map(tuple, products.tolist())))
+
+
+def _changes(recording: Recording) -> Array:
+    """Root mean square change of the guided prediction at each step but the first, `(steps - 1,)`."""
+    return np.asarray(np.sqrt(np.diagonal(recording.products)))
+
+
+def _log_deviation(values: Array) -> Array:
+    """Logarithms of `(videos, steps)` less their mean over the videos."""
+    logarithms = np.log(np.maximum(values, 1e-12))
+    return np.asarray(logarithms - logarithms.mean(axis=0))
+
+
+def plans_of(
+    recordings: Sequence[Recording], index: int, count: int, proxy: str, growth: ErrorPropagation
+) -> dict[str, FullSteps]:
+    """By way of planning, the `count` computed steps of the video of recording `index`."""
+    others = [*recordings[:index], *recordings[index + 1 :]]
+    sources = {
+        FOR_ALL: others,
+        OWN: [recordings[index]],
+        BY_PROXY: [estimated_by_proxy(recordings[index], others, proxy)],
+    }
+    return {way: planned_schedules(ScheduleError(source), growth, [count], 1)[count] for way, source in sources.items()}
+
+
+def measure(
+    pipe: Any,
+    rows: Sequence[dict[str, Any]],
+    plans: Sequence[dict[str, FullSteps]],
+    out: Path,
+    settings: GenerationSettings,
+) -> dict[str, Any]:
+    """The content of the file `out`: by caption and plan, the PSNR in dB; equal plans are generated once."""
+    content: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    for row, planned in zip(tqdm(rows, desc="captions"), plans, strict=True):
+        measured = content.setdefault(row["caption"], {})
+        wanted = {" ".join(map(str, full)) for full in planned.values()} - measured.keys()
+        if not wanted:
+            continue
+        plain = generate(pipe, row["caption"], settings, row["seed"]).frames
+        for name in sorted(wanted):
+            config = GalaxyDiTConfig(FixedSteps(tuple(map(int, name.split()))))
+            with accelerated(pipe, config=config):
+                measured[name] = psnr(generate(pipe, row["caption"], settings, row["seed"]).frames, plain)
+        with replacing(out) as unfinished:
+            unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return content
+
+
+def psnrs_of(
+    content: dict[str, Any], rows: Sequence[dict[str, Any]], plans: Sequence[dict[str, FullSteps]], way: str
+) -> Array:
+    """PSNR in dB of each video by one way of planning, `(videos,)`."""
+    values = []
+    for row, planned in zip(rows, plans, strict=True):
+        values.append(content[row["caption"]][" ".join(map(str, planned[way]))])
+    return np.array(values)
+
+
+def table_of(
+    content: dict[str, Any], rows: Sequence[dict[str, Any]], plans: dict[float, Sequence[dict[str, FullSteps]]]
+) -> Table:
+    cells = []
+    for speedup, planned in plans.items():
+        one_plan = psnrs_of(content, rows, planned, FOR_ALL)
+        for way in WAYS:
+            values = psnrs_of(content, rows, planned, way)
+            low, high = interval(values - one_plan)
+            difference = "" if way == FOR_ALL else f"{fmean(values - one_plan):+.2f} ({low:+.2f} to {high:+.2f})"
+            cells.append((f"{speedup:g}x, {way}", f"{fmean(values):.1f}", difference, str(len(values))))
+    return Table(("plan", "PSNR, dB", "minus one plan for all, dB", "n"), cells)
+
+
+def main(
+    figures: Annotated[Path, typer.Option(help="The --out of `evaluate`, whose recordings are planned on.")],
+    profile: Annotated[Path, typer.Option(help="A profile of this model, for the growth of errors.")],
+    out: Annotated[Path, typer.Option(help="JSON file of the PSNRs.")],
+    model: Annotated[Path, typer.Option(help="Folder of a saved pipeline.")] = EMBEDDED["wan-tiny"],
+    proxy: Annotated[str, typer.Option(help="By which a video's plan is estimated.")] = "block_output",
+    speedups: Annotated[str, typer.Option(help="With commas.")] = "2,2.5,3",
+) -> None:
+    """Compare plans for each video with one plan for all."""
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(figures.glob("caption-*.json"))]
+    recordings = [parse(Recording, row["recording"], "recording") for row in rows]
+    growth = load_profile(profile).evidence.propagation
+    plans: dict[float, Sequence[dict[str, FullSteps]]] = {}
+    for speedup in map(float, speedups.split(",")):
+        count = full_step_count(recordings[0].steps, speedup)
+        plans[speedup] = [plans_of(recordings, index, count, proxy, growth) for index in range(len(rows))]
+    pipe = load_pipeline(model, dtype=torch.float32)
+    pipe.set_progress_bar_config(disable=True)
+    content: dict[str, Any] = {}
+    for planned in plans.values():
+        content = measure(pipe, rows, planned, out, WAN_TINY)
+    Console().print(table_of(content, rows, plans))
+
+
+if __name__ == "__main__":
+    typer.run(main)
