@@ -42,7 +42,10 @@ def choose(
     tried_at = _nearest_planned(profile)
 
     # A proxy that moves no step of any sample shares the videos of the schedule.
-    moving = [proxy for proxy, draft in drafts.items() if _moves_a_step(build, draft, tried_at)]
+    moving = []
+    for proxy, draft in drafts.items():
+        if _moves_a_step(build, draft, tried_at):
+            moving.append(proxy)
     tried = [(profile, SCHEDULE, tried_at), (order_0, SCHEDULE, tried_at[:1])]
     tried += [(drafts[proxy], PROXY, tried_at) for proxy in moving]
     by_schedule, at_order_0, *by_moving = parts.trials("choice", tried, prompts)

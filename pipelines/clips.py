@@ -59,7 +59,9 @@ def read_clip(
     Raises GalaxyDiTError as `shown_frames`, for a rate that is not allowed, and for a video of more than `MOST_IMAGES`
     images.
     """
-    rate = None if fps is None else Fraction(check_fps(fps)).limit_denominator(1001)
+    rate = None
+    if fps is not None:
+        rate = Fraction(check_fps(fps)).limit_denominator(1001)
     wanted = Counter(sources)
     images: list[Image.Image] = []
     taken: list[int] = []
@@ -104,7 +106,9 @@ def read_videos(
     Raises GalaxyDiTError as `read_clip`, for videos of unequal length and for one shorter than `num_frames`.
     """
     videos: dict[str, list[Image.Image]] = {}
-    lead, clip, sources = "", None, tuple[int, ...]()
+    lead = ""
+    clip = None
+    sources = tuple[int, ...]()
     for name, path in paths.items():
         if clip is None:
             lead = name
@@ -136,7 +140,10 @@ def fit_images(
     for name, images in videos.items():
         lead, length = next((lead, len(other)) for lead, other in videos.items())
         if len(images) != length or not images:
-            expected = f"{length} frames, as many as {lead} has" if length else "at least one frame"
+            if length:
+                expected = f"{length} frames, as many as {lead} has"
+            else:
+                expected = "at least one frame"
             raise refusal(name, f"{len(images)} frames", expected, "pass videos of equal length")
         count = _count(length, f"the frames of {name}", period, num_frames)
         if count != length and num_frames is None and name == lead:

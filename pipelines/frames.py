@@ -91,7 +91,9 @@ def _decoded(container: Any, path: str | Path) -> Iterator[ShownFrame]:
     waiting: av.VideoFrame | None = None  # for its end, which the next frame tells
     start = zero = data_end = Fraction(0)
     slack = interval / 2
-    packet_is_damaged, damaged, frames = False, 0, 0
+    packet_is_damaged = False
+    damaged = 0
+    frames = 0
     data_size = 0
     for packet in container.demux():
         time = packet.dts if packet.pts is None else packet.pts
@@ -106,7 +108,10 @@ def _decoded(container: Any, path: str | Path) -> Iterator[ShownFrame]:
         for frame in packet.decode():
             if not 1 <= shape.width_of(frame) <= MOST["width"]:  # a number of the header could ask for any memory
                 raise ValueError(f"pixels of aspect ratio {shape.aspect} make it {shape.width_of(frame)} wide")
-            shown_at = frames * interval if frame.pts is None else frame.pts * frame.time_base - zero
+            if frame.pts is None:
+                shown_at = frames * interval
+            else:
+                shown_at = frame.pts * frame.time_base - zero
             if waiting is None:
                 zero, shown_at = shown_at, Fraction(0)
                 # Read once, because a frame whose side data are read is freed by the cyclic garbage collector alone.
@@ -119,12 +124,16 @@ def _decoded(container: Any, path: str | Path) -> Iterator[ShownFrame]:
                     shown_at = start + interval
                 shown_at = max(start, shown_at)
                 yield ShownFrame(waiting, start, shown_at, shape)
-            waiting, start = frame, shown_at
+            waiting = frame
+            start = shown_at
             frames += 1
             damaged += frame.is_corrupt
     if waiting is None:
         raise ValueError("no frame is in it")
-    length = waiting.duration * waiting.time_base if waiting.duration and waiting.time_base else interval
+    if waiting.duration and waiting.time_base:
+        length = waiting.duration * waiting.time_base
+    else:
+        length = interval
     yield ShownFrame(waiting, start, start + length, shape)
     if packet_is_damaged or waiting.is_corrupt:
         raise ValueError("it is broken off: its last frame is damaged")
@@ -167,11 +176,15 @@ def _break_of(container: Any, path: str | Path, latest_end: Fraction, data_size:
             return f"its header tells {told} bytes, and it has {size}"
         if "mpegts" in formats:
             ends = [_byte_at(file, size - length) for length in TS_PACKETS]
-            return "" if TS_SYNC in ends else "it ends within a packet"
+            if TS_SYNC in ends:
+                return ""
+            return "it ends within a packet"
         for name in formats & LAST_BYTES.keys():
             file.seek(max(0, size - 1024))
             is_whole = file.read().rstrip(b"\0\r\n").endswith(LAST_BYTES[name])  # some programs pad files
-            return "" if is_whole else "the mark of its end is missing"
+            if is_whole:
+                return ""
+            return "the mark of its end is missing"
     return ""
 
 

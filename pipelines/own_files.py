@@ -72,26 +72,34 @@ def _own_media(path: Path, form: str) -> str:
     import av
 
     with av.open(f"file:{path}", format=form) as container:
-        return "" if container.metadata.get("comment") == MARK else NO_MARK
+        if container.metadata.get("comment") == MARK:
+            return ""
+        return NO_MARK
 
 
 def own_picture(path: Path) -> str:
     from PIL import Image
 
     with Image.open(path, formats=["PNG"]) as picture:
-        return "" if picture.info.get(PNG_KEY) == MARK else NO_MARK
+        if picture.info.get(PNG_KEY) == MARK:
+            return ""
+        return NO_MARK
 
 
 def own_html(path: Path) -> str:
     with path.open("rb") as file:
-        return "" if HTML_MARK.encode() in file.read(HEAD) else NO_MARK
+        if HTML_MARK.encode() in file.read(HEAD):
+            return ""
+        return NO_MARK
 
 
 def own_markdown(path: Path) -> str:
     """The mark has to be the last line, so that notes below it are kept."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - HEAD))
-        return "" if file.read().rstrip().endswith(MARKDOWN_MARK.encode()) else NO_MARK
+        if file.read().rstrip().endswith(MARKDOWN_MARK.encode()):
+            return ""
+        return NO_MARK
 
 
 def own_csv(columns: Collection[str]) -> Form:
@@ -107,7 +115,9 @@ def own_csv(columns: Collection[str]) -> Form:
         if names[: len(first)] != first:
             return f"its first columns are not {', '.join(first)}"
         others = [name for name in names if name not in columns]
-        return f"it has a column {others[0][:40]!r}" if others else ""
+        if others:
+            return f"it has a column {others[0][:40]!r}"
+        return ""
 
     return reason
 
@@ -116,4 +126,6 @@ def own_parquet(path: Path) -> str:
     from pyarrow import parquet
 
     metadata = parquet.read_schema(path).metadata or {}
-    return "" if metadata.get(b"generator") == MARK.encode() else NO_MARK
+    if metadata.get(b"generator") == MARK.encode():
+        return ""
+    return NO_MARK

@@ -25,7 +25,9 @@ from galaxydit.pipelines.written_by import MARK
 
 LABEL_HEIGHT = 24  # pixels
 GAP = 8  # pixels between two videos
-BT709, SRGB = 1, 13  # ITU-T H.273: 1 is BT.709 as matrix, primaries and transfer; 13 is the transfer of sRGB
+# ITU-T H.273: 1 is BT.709 as matrix, primaries and transfer; 13 is the transfer of sRGB
+BT709 = 1
+SRGB = 13
 LIMITED_RANGE = 1
 MOST_SIDE = MOST["height"]  # pixels, of libx264
 LAYOUTS = {1: "mono", 2: "stereo"}
@@ -67,7 +69,9 @@ def to_float(frames: NDArray[Any], name: str = "frames") -> NDArray[np.float32]:
 
 def to_uint8(frames: NDArray[Any], name: str = "frames") -> NDArray[np.uint8]:
     check_frames(frames, name)
-    return frames if frames.dtype == np.uint8 else np.rint(frames * 255).astype(np.uint8)
+    if frames.dtype == np.uint8:
+        return frames
+    return np.rint(frames * 255).astype(np.uint8)
 
 
 def enlarge(frames: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
@@ -154,7 +158,8 @@ def _encode(images: NDArray[np.uint8], path: Path, fps: float, lossless: bool, s
         codec: Any = stream.codec_context  # tagged, because players guess the matrix of untagged videos by their size
         codec.color_primaries, codec.color_trc = BT709, SRGB if lossless else BT709
         if not lossless:
-            codec.colorspace, codec.color_range = BT709, LIMITED_RANGE
+            codec.colorspace = BT709
+            codec.color_range = LIMITED_RANGE
         track = None
         if sound is not None:  # every stream has to be known before the first packet is written
             track = container.add_stream("aac", rate=sound.rate, layout=LAYOUTS[len(sound.samples)])

@@ -34,7 +34,8 @@ class Accumulation(Threshold):
     cost: Callable[[Observation], float | None] = lambda observation: observation.known_distance
 
     def change(self, observation: Observation) -> float | None:
-        step, steps = observation.step, observation.steps
+        step = observation.step
+        steps = observation.steps
         cost = None if step < self.first or step >= steps - self.last else self.cost(observation)
         return None if cost is None else max(0.0, cost)
 

@@ -45,11 +45,11 @@ def alignment(change: float, change_between: float) -> float:
 
 
 def settings(steps: int) -> list[Setting]:
-    return [
-        {"threshold": value, "first": first}
-        for first in warm_ups(steps, 0.2)
-        for value in geometric_grid(0.01, 0.8, 14)
-    ]
+    grid: list[Setting] = []
+    for first in warm_ups(steps, 0.2):
+        for value in geometric_grid(0.01, 0.8, 14):
+            grid.append({"threshold": value, "first": first})
+    return grid
 
 
 def published_settings(steps: int) -> list[Setting]:

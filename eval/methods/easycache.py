@@ -49,11 +49,11 @@ def predicted_change(observation: Observation) -> float | None:
 
 def settings(steps: int) -> list[Setting]:
     """The authors' warm-up, a fifth of the steps, and one step; the last step is always full."""
-    return [
-        {"threshold": value, "first": first, "last": 1}
-        for first in warm_ups(steps, 0.2)
-        for value in geometric_grid(0.012, 0.5, 14)
-    ]
+    grid: list[Setting] = []
+    for first in warm_ups(steps, 0.2):
+        for value in geometric_grid(0.012, 0.5, 14):
+            grid.append({"threshold": value, "first": first, "last": 1})
+    return grid
 
 
 def published_settings(steps: int) -> list[Setting]:

@@ -41,7 +41,9 @@ class NoiseLevelSubset(UniPCMultistepScheduler):
     def set_timesteps(self, num_inference_steps: int | None = None, device: Any = None, **kwargs: Any) -> None:
         choice = self.config._choice
         super().set_timesteps(choice["of"])
-        levels, kept, ratio = self.sigmas[:-1].double(), choice["kept"], choice["ratio"]
+        levels = self.sigmas[:-1].double()
+        kept = choice["kept"]
+        ratio = choice["ratio"]
         levels = levels[list(kept(levels.tolist()) if callable(kept) else kept)]
         super().set_timesteps(len(levels), device=device, **kwargs)
         levels = ratio * levels / (1 + (ratio - 1) * levels)
@@ -99,7 +101,8 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Conte
 
 @method("optimised noise levels", "control", _settings, calibrate=search, generation=_in_fewer)
 def attach_optimised(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
-    count, levels = setting["steps"], setting["levels"]
+    count = setting["steps"]
+    levels = setting["levels"]
     if levels != PLANNED:
         check_number("levels", levels, 0.01, 100.0)
         return at_noise_levels(pipe, count, range(count), ratio=levels)

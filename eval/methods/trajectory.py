@@ -90,8 +90,11 @@ def over_pairs(steps: int, value: Callable[[int, int], float]) -> Pairs:
 
 def at(pairs: Pairs, earlier: int, step: int) -> float | None:
     """The value of a pair of steps in a table of `over_pairs`; None for a pair that it does not hold."""
-    row, gap = pairs[step], step - earlier
-    return row[gap - 1] if 0 < gap <= len(row) else None
+    row = pairs[step]
+    gap = step - earlier
+    if 0 < gap <= len(row):
+        return row[gap - 1]
+    return None
 
 
 def check_calibrated(steps: int, calibrated: int) -> None:

@@ -24,10 +24,11 @@ def total_up(suite: Suite, scores: Mapping[str, DimensionScore]) -> VariantScore
     missing = tuple(name for name in suite.dimensions if name not in scores or not scores[name].complete)
     groups = {}
     for group in suite.groups:
-        weights = {name: dimension.weight for name, dimension in suite.dimensions.items() if dimension.group == group}
-        if weights.keys().isdisjoint(missing):
-            points = [scores[name].points for name in weights]
-            groups[group] = float(np.average(points, weights=list(weights.values())))
+        names = [name for name, dimension in suite.dimensions.items() if dimension.group == group]
+        if set(names).isdisjoint(missing):
+            points = [scores[name].points for name in names]
+            weights = [suite.dimensions[name].weight for name in names]
+            groups[group] = float(np.average(points, weights=weights))
     total = None
     if not missing:
         total = float(np.average(list(groups.values()), weights=list(suite.groups.values())))
@@ -47,6 +48,7 @@ def measure_drop(
         return None
     points = [scale * (baseline[pair] - variant[pair]) for pair in pairs]
     _, prompts = np.unique([prompt for prompt, _ in pairs], return_inverse=True)
-    sums, counts = np.bincount(prompts, points), np.bincount(prompts)
+    sums = np.bincount(prompts, points)
+    counts = np.bincount(prompts)
     low, high = interval(sums, counts)
     return Drop(float(sums.sum() / counts.sum()), low, high, len(points))

@@ -85,7 +85,10 @@ class Folder:
             with suppress(FileNotFoundError), os.scandir(Path(self.root, folder)) as entries:
                 for entry in entries:
                     with suppress(FileNotFoundError):  # another process tidies up
-                        sizes[entry.name] = entry.stat().st_size if with_sizes else 0
+                        if with_sizes:
+                            sizes[entry.name] = entry.stat().st_size
+                        else:
+                            sizes[entry.name] = 0
             return sizes
         place = f"{self._path}/{folder}".rstrip("/")
         self._fs.invalidate_cache(place)

@@ -149,7 +149,9 @@ def results(units: Sequence[Unit], store: Store) -> list[Any]:
 def make_and_commit(unit: Unit, maker: Maker, store: Store) -> Record:
     """The unit's record in the store, made first if it is missing or damaged."""
     known = store.read_sound(unit.id)
-    return store.commit(*attempt(unit, maker)) if known is None else known
+    if known is None:
+        return store.commit(*attempt(unit, maker))
+    return known
 
 
 def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
@@ -163,7 +165,8 @@ def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
         except Exception as error:
             if (full := full_disk_error(error)) is not None:
                 raise OSError(full.errno, full.strerror, full.filename) from error
-            seconds, trace = time.perf_counter() - start, traceback.format_exc()
+            seconds = time.perf_counter() - start
+            trace = traceback.format_exc()
             message = str(error) if isinstance(error, GalaxyDiTError) else None
             record = new_record(unit, None, trace, message, attempts=attempts, seconds=seconds)
             if message is not None:

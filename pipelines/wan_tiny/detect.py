@@ -83,7 +83,10 @@ def colour_masks(frames: NDArray[np.floating]) -> dict[str, Mask]:
     nearest = np.full(frames.shape[:-1], -1)
     nearest[saturated] = np.abs((_hue(frames[saturated])[:, None] - hues + 0.5) % 1.0 - 0.5).argmin(axis=1)
     masks = {colour: nearest == index for index, colour in enumerate(COLOURS)}
-    return {colour: ndimage.binary_opening(mask, np.ones((1, 3, 3))) for colour, mask in masks.items()}
+    opened = {}
+    for colour, mask in masks.items():
+        opened[colour] = ndimage.binary_opening(mask, np.ones((1, 3, 3)))
+    return opened
 
 
 def observed_motion(mask: Mask, others: Mask) -> str:
@@ -181,7 +184,9 @@ def _changed_pixels(blobs: Mask, mask: Mask, others: Mask) -> tuple[float, float
     taken = np.any(np.logical_or.accumulate(free) & blobs, axis=0)
     freed = np.any(np.logical_or.accumulate(blobs) & free, axis=0)
     place = ndimage.binary_erosion(blobs.any(axis=0), np.ones((3, 3)))  # an outline may flicker
-    return (float(taken[place].mean()), float(freed[place].mean())) if place.any() else (1.0, 1.0)
+    if place.any():
+        return (float(taken[place].mean()), float(freed[place].mean()))
+    return (1.0, 1.0)
 
 
 def _turn(track: Track) -> float:
