@@ -108,6 +108,7 @@ class ProfileBuilder:
         weight = deviation_weight(self.recordings, proxy, order)
         solved = []
         for target in targets:
+            # Reused steps pay for the proxy, so the schedule is that of a larger speedup.
             full = full_speedup(target.speedup, share)
             count = round(self.recordings[0].steps / full)
             planned = min(targets, key=lambda other: (abs(len(other.sigmas) - count), other.speedup))
@@ -137,7 +138,7 @@ class ProfileBuilder:
         pipe = self.pipe
         first = self.recordings[0]
         shift = settings.flow_shift
-        if shift is None:
+        if shift is None:  # schedulers name it in two ways
             shift = pipe.scheduler.config.get("flow_shift", pipe.scheduler.config.get("shift"))
         guidance_scale_2 = settings.guidance_scale_2
         if guidance_scale_2 is None:

@@ -140,6 +140,7 @@ def perturb(
     # The final latent is the first stream's.
     shares = (1.0, *[0.0] * len(recording.further))
     model = ScheduleError([recording], corrects=False, shares=shares)
+    # Without propagation, this is the error that reuse introduces.
     introduced = float(model.final_error(schedule, ErrorPropagation())[0])
     sensitivity = 1.0
     if introduced > 0:
@@ -162,6 +163,7 @@ def propagation_of(perturbations: Sequence[Perturbation]) -> ErrorPropagation:
             if index == interval:
                 sigmas.append(sigma)
                 measured.append(math.log(sensitivity))
+        # The prior counts as so many samples.
         prior = math.log(PRIOR[interval])
         shrunk = (len(measured) * median(measured) + PRIOR_SAMPLES * prior) / (len(measured) + PRIOR_SAMPLES)
         logs.setdefault(round_digits(fmean(sigmas)), []).append(shrunk)

@@ -45,7 +45,7 @@ class Planner:
     agrees: bool = True  # whether the recordings serve for videos of full size
 
     def profile(self, samples: Sequence[Sample]) -> Profile:
-        if is_rounded(self.pipe):
+        if is_rounded(self.pipe):  # `in_float32` widens such weights
             dtype = "float32"
         else:
             dtype = dtype_of(next(iter(transformers_of(self.pipe).values())))
@@ -72,6 +72,7 @@ class Planner:
         Schedules agree if they do not err much more on the video than those of other recordings do on each.
         """
         first = samples[0].recording
+        # The recordings of weights that cannot be widened have their rounding subtracted, too.
         if first.rounding and not is_rounded(self.pipe):
             full = full.without_rounding(estimated_rounding(full)).rounded
         self.full_shape = full.latent_shape
@@ -114,7 +115,7 @@ class Planner:
 
         def decibels(schedule: FullSteps) -> float:
             errors = model.final_error(schedule, growth, order=order, coherence=0.0)
-            return float(10 * np.log10(np.maximum(errors, 1e-30)).mean())
+            return float(10 * np.log10(np.maximum(errors, 1e-30)).mean())  # mean over the recordings, like PSNR
 
         excesses = []
         for count in counts:

@@ -37,6 +37,7 @@ def read_lines(path: Path, field: str = "prompts") -> list[str]:
     kind = path.suffix.lower()
     if kind in (".yaml", ".yml"):
         raise refusal(field, str(path), "lines of text, CSV, TSV or JSON", "write one prompt a line")
+    # A table may have any ending, if its header has the column "prompt".
     header = re.split("[\t,;]", text.partition("\n")[0].lower())
     if kind in (".csv", ".tsv") or "prompt" in [cell.strip(' "\r') for cell in header]:
         return _of_table(field, path, text)
@@ -89,6 +90,7 @@ def _of_table(field: str, path: Path, text: str) -> list[str]:
         for name, cell in zip(columns, row, strict=False):
             if cell.strip():
                 cells[name] = cell.strip()
+        # A separator within a text makes cells too many.
         if len(row) > len(columns) or (cells and "prompt" not in cells):
             what = f"a prompt and no more cells than columns in line {line}"
             raise refusal(field, str(path), what, "put quotes around texts with the separator")

@@ -103,17 +103,22 @@ def generate(
             f"{type(pipe).__name__} returned {type(output).__name__}, which holds no video: pass a video pipeline"
         )
     watch.share(token_group(next(iter(transformers_of(pipe).values()))))
+    frames = np.zeros((0, 0, 0, 3), np.float32)
+    sound = None
+    if decode:
+        frames = np.asarray(output.frames[0], dtype=np.float32)
+        sound = sound_of(pipe, output)
     return GeneratedVideo(
         prompt=prompt if isinstance(prompt, str) else str(inputs.get("prompt", "")),
         seed=seed,
         settings=settings,
-        frames=np.asarray(output.frames[0], dtype=np.float32) if decode else np.zeros((0, 0, 0, 3), np.float32),
+        frames=frames,
         latents=latents.detach().float().cpu(),
         end_to_end_seconds=seconds,
         denoise_seconds=denoise_seconds,
         load=load_per_core(),
         energy=watch.energy() or NO_COUNTER,
-        sound=sound_of(pipe, output) if decode else None,
+        sound=sound,
     )
 
 
@@ -186,7 +191,8 @@ class _SchedulerSteps(Watcher):
     """Tells a loop of the steps of its pipeline's scheduler, where the pipeline itself calls nobody."""
 
     def __init__(self, pipe: DiffusionPipeline, loop: _DenoisingLoop) -> None:
-        self.pipe, self.loop = pipe, loop
+        self.pipe = pipe
+        self.loop = loop
         self.scheduler = pipe.scheduler
         self.step = 0
 

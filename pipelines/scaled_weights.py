@@ -87,6 +87,7 @@ def _spread(scale: torch.Tensor, shape: torch.Size) -> torch.Tensor | None:
         return None
     if all(count in (1, size) for count, size in zip(scale.shape, shape, strict=True)):
         return scale
+    # Rows and columns of a block; 0 where blocks do not fit
     sizes = []
     for count, size in zip(scale.shape, shape, strict=True):
         sizes.append(size // count if size % count == 0 else 0)
@@ -108,7 +109,8 @@ def refuse_scales(paths: Iterable[Path]) -> None:
             continue
         try:
             with safe_open(path, "pt") as tensors:
-                scales = _scales_among({name: tensors.get_slice(name).get_dtype() for name in tensors.keys()})  # noqa: SIM118
+                dtypes = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
+                scales = _scales_among(dtypes)
         except (OSError, SafetensorError):
             continue  # diffusers says what is wrong, or does not load it
         if scales:

@@ -152,12 +152,17 @@ def _encode(images: NDArray[np.uint8], path: Path, fps: float, lossless: bool, s
         # libx264 converts to YUV even at quality 0; only the RGB flavour is exact.
         stream = container.add_stream("libx264rgb" if lossless else "libx264", rate=rate)
         stream.height, stream.width = images.shape[1:3]
-        stream.pix_fmt = "rgb24" if lossless else "yuv420p"
-        # x264's macroblock tree encodes equal frames differently, and so does another number of threads.
-        stream.options = {"qp": "0", "threads": "1"} if lossless else {"crf": "16", "mbtree": "0", "threads": "1"}
         codec: Any = stream.codec_context  # tagged, because players guess the matrix of untagged videos by their size
-        codec.color_primaries, codec.color_trc = BT709, SRGB if lossless else BT709
-        if not lossless:
+        codec.color_primaries = BT709
+        # x264's macroblock tree encodes equal frames differently, and so does another number of threads.
+        if lossless:
+            stream.pix_fmt = "rgb24"
+            stream.options = {"qp": "0", "threads": "1"}
+            codec.color_trc = SRGB
+        else:
+            stream.pix_fmt = "yuv420p"
+            stream.options = {"crf": "16", "mbtree": "0", "threads": "1"}
+            codec.color_trc = BT709
             codec.colorspace = BT709
             codec.color_range = LIMITED_RANGE
         track = None
@@ -165,10 +170,10 @@ def _encode(images: NDArray[np.uint8], path: Path, fps: float, lossless: bool, s
             track = container.add_stream("aac", rate=sound.rate, layout=LAYOUTS[len(sound.samples)])
         for image in images:
             frame = av.VideoFrame.from_ndarray(image, format="rgb24")
-            container.mux(
-                stream.encode(frame if lossless else frame.reformat(format="yuv420p", dst_colorspace="ITU709"))
-            )
-        container.mux(stream.encode(None))
+            if not lossless:
+                frame = frame.reformat(format="yuv420p", dst_colorspace="ITU709")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))  # what the encoder still holds
         if sound is not None and track is not None:
             samples = np.ascontiguousarray(sound.samples, dtype=np.float32)
             heard = av.AudioFrame.from_ndarray(samples, format="fltp", layout=LAYOUTS[len(samples)])

@@ -129,15 +129,14 @@ def estimate(
         raise refusal("speedup", speedup, expected, "pass for example 2")
     constants, _ = fitted()
     kernel = kernel_of(attention, device, masked=shape.family in MASKED)
-    degrees = splits(shape, gpus)
-    if ring is not None and ring not in [each for _, each in degrees]:
-        allowed = ", ".join(str(each) for _, each in degrees)
-        expected = f"one of {allowed} at {gpus} GPUs, because the Ulysses degree has to divide {shape.heads} heads"
-        raise refusal("ring", ring, expected, "choose one of these")
-    platforms = []
-    for each in degrees:
-        if ring in (None, each[1]):
-            platforms.append(Platform(device, kernel, compiled, *each))
+    platforms = [Platform(device, kernel, compiled, *degrees) for degrees in splits(shape, gpus)]
+    if ring is not None:
+        allowed = [str(each.ring) for each in platforms]
+        platforms = [each for each in platforms if each.ring == ring]
+        if not platforms:
+            because = f"because the Ulysses degree has to divide {shape.heads} heads"
+            expected = f"one of {', '.join(allowed)} at {gpus} GPUs, {because}"
+            raise refusal("ring", ring, expected, "choose one of these")
     platform = min(platforms, key=lambda each: predict(work, each, constants).seconds)
     plain = _cost(work, platform, 1.0, reuse, videos, price)
     accelerated = None
@@ -185,12 +184,16 @@ def _workload(model: str, shape: Architecture, size: str | None, frames: int | N
     return Workload(shape, int(numbers[2]), int(numbers[1]), frames, steps)
 
 
+def _around_one(factor: float) -> Interval:
+    return Interval(1.0, 1 / factor, factor)
+
+
 def _cost(work: Workload, platform: Platform, fraction: float, reuse: str, videos: int, price: float | None) -> Cost:
     constants, errors = fitted()
     made = predict(work, platform, constants, fraction)
     least = errors.extrapolated.get(platform.name, 1.0)
-    factors = (max(least, factor) for factor in (errors.seconds_factor, errors.joules_factor))
-    seconds, joules = (Interval(1.0, 1 / factor, factor) for factor in factors)
+    seconds = _around_one(max(least, errors.seconds_factor))
+    joules = _around_one(max(least, errors.joules_factor))
     held = 0
     if fraction < 1:
         held = _held_bytes(work, reuse)
@@ -211,6 +214,7 @@ def _cost(work: Workload, platform: Platform, fraction: float, reuse: str, video
 
 def _proxy_fraction(shape: Architecture, fraction: float) -> float:
     """Compute fraction of the one block of one branch that each reused step runs, of a whole compute `fraction`."""
+    # With the share r of reused steps, the compute fraction is f = (1 - r) + r p, so r = (1 - f) / (1 - p).
     probe = 1 / (shape.branches * (shape.blocks + shape.single_blocks + shape.control_blocks))
     return (1 - fraction) / (1 - probe) * probe
 

@@ -40,6 +40,7 @@ def count_operations(shape: Architecture, height: int, width: int, frames: int) 
 
 def linear(times: int, tokens: int, inputs: int, outputs: int) -> Operations:
     """`times` matrix products of `(tokens, inputs)` with weights `(inputs, outputs)`; `times` is that of layers."""
+    # A multiply-add counts as two operations.
     weights = times * inputs * outputs
     moved = times * tokens * (inputs + outputs)
     return Operations(matrix_flops=2 * tokens * weights, activation_bytes=BYTES * moved, weight_bytes=BYTES * weights)

@@ -186,6 +186,7 @@ def predict(work: Workload, platform: Platform, constants: Constants, compute_fr
     text_flops = 2 * text.parameters * text.tokens * shape.branches
     text_encoder = text_flops / (shared.text_fraction * gpu.matrix_flops)
     denoising = matrix + attention + elementwise + exchange
+    # Joules above those of idle units: for each operation, and for each byte that elementwise kernels move
     joules_scale = gpu.watts / gpu.matrix_flops / (like.watts / like.matrix_flops)
     above = own.joules_per_matrix_flop * count.matrix_flops + own.joules_per_attention_flop * count.attention_flops
     above = joules_scale * above + shared.joules_per_byte * of_call[2] * gpu.bandwidth

@@ -71,6 +71,7 @@ class LatencyRun:
             set_attention([self.transformer], self.settings.attention)
         self.inputs = build_inputs(self.preset, self.size, self.device, self.dtype)
         self.counted_inputs = build_inputs(self.preset, COUNTED_SIZE, self.device, self.dtype)
+        # All methods take turns, so that a slow spell of the machine meets all of them.
         turns = self.samples * self.settings.repeats
         for done, sample in enumerate(turns, 1):
             if sample.note is None:

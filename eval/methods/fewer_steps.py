@@ -44,8 +44,11 @@ class NoiseLevelSubset(UniPCMultistepScheduler):
         levels = self.sigmas[:-1].double()
         kept = choice["kept"]
         ratio = choice["ratio"]
-        levels = levels[list(kept(levels.tolist()) if callable(kept) else kept)]
+        if callable(kept):
+            kept = kept(levels.tolist())
+        levels = levels[list(kept)]
         super().set_timesteps(len(levels), device=device, **kwargs)
+        # A flow shift s makes sigma s sigma / (1 + (s - 1) sigma), and two shifts multiply.
         levels = ratio * levels / (1 + (ratio - 1) * levels)
         self.sigmas = torch.cat([levels, levels.new_zeros(1)]).float()
         self.timesteps = (self.sigmas[:-1] * self.config.num_train_timesteps).to(device=device, dtype=torch.int64)
@@ -85,8 +88,11 @@ def _in_fewer(settings: GenerationSettings, setting: Setting) -> GenerationSetti
 
 
 def _settings(steps: int) -> list[Setting]:
-    levels = (PLANNED, *SHIFT_RATIOS)
-    return [{"steps": count, "levels": level, "of": steps} for count in full_step_counts(steps) for level in levels]
+    grid: list[Setting] = []
+    for count in full_step_counts(steps):
+        for levels in (PLANNED, *SHIFT_RATIOS):
+            grid.append({"steps": count, "levels": levels, "of": steps})
+    return grid
 
 
 @method(

@@ -89,6 +89,7 @@ def path_costs(recordings: Sequence[Recording]) -> Array:
     for at, before, gap in intervals(len(sigmas)):
         older = at - before if before else None
         error = as_differences(error_coefficients(sigmas, at + gap - 1, at, older))
+        # rms error of the last reused step, for each recording: sqrt(d' M d) with the products M
         errors = np.sqrt(np.maximum(0.0, products @ error @ error))
         costs[at, before, gap] = costs[at, before, gap - 1] + errors.mean()
     return costs

@@ -12,6 +12,7 @@ HIGHEST_SI_SDR = 120.0  # dB; stands for equal sounds, because JSON has no infin
 def _si_sdr(sound: Samples, reference: Samples, rate: int) -> float:
     estimate = sound.ravel()
     source = reference.ravel()
+    # a s, with a = <x, s> / |s|^2
     target = (estimate @ source) / (source @ source) * source
     distortion = target - estimate
     power = float(target @ target)

@@ -102,6 +102,7 @@ def run(
     """
     progress = progress or Progress()
     is_done: dict[str, bool] = {}
+    # Units with a sound record are finished; others are made again.
     for unit_id, record, damage in store.survey([unit.id for unit in units], wholly=verify):
         if record is None or damage or (retry_failed and not record.is_done):
             store.discard(unit_id, record)
@@ -169,7 +170,7 @@ def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
             trace = traceback.format_exc()
             message = str(error) if isinstance(error, GalaxyDiTError) else None
             record = new_record(unit, None, trace, message, attempts=attempts, seconds=seconds)
-            if message is not None:
+            if message is not None:  # an error that the user can mend comes again
                 break
         else:
             return new_record(unit, made.result, attempts=attempts, seconds=time.perf_counter() - start), made.files
