@@ -139,9 +139,7 @@ Made by `galaxydit calibrate`. It rests on {profile.basis}. {in_markdown(profile
 
 
 def _speedup(verification: Verification) -> str:
-    if verification.compute_fraction:
-        return f"{1 / verification.compute_fraction:.2f}x"
-    return ""
+    return f"{1 / verification.compute_fraction:.2f}x" if verification.compute_fraction else ""
 
 
 def _psnr(verification: Verification) -> str:

@@ -74,7 +74,9 @@ def read_clip(
             before_end = ceil(shown.end * rate - Fraction(1, 2))  # number of images k with (k + 1/2) / rate < end
             times = max(before_end - len(taken), int(index == 0))
         if len(taken) + times > MOST_IMAGES:
-            expected = f"a video of at most {MOST_IMAGES} frames{'' if fps is None else f' at {fps:g} per second'}"
+            expected = f"a video of at most {MOST_IMAGES} frames"
+            if fps is not None:
+                expected += f" at {fps:g} per second"
             raise refusal("path", str(path), expected, "cut it")
         taken += [index] * times
         kept = min(times, most - len(images))
@@ -137,13 +139,11 @@ def fit_images(
     Raises GalaxyDiTError for videos without frames or of unequal length, and for one shorter than `num_frames`.
     """
     fitted: dict[str, list[Image.Image]] = {}
+    lead = next(iter(videos), "")  # the first video
     for name, images in videos.items():
-        lead, length = next((lead, len(other)) for lead, other in videos.items())
+        length = len(videos[lead])
         if len(images) != length or not images:
-            if length:
-                expected = f"{length} frames, as many as {lead} has"
-            else:
-                expected = "at least one frame"
+            expected = f"{length} frames, as many as {lead} has" if length else "at least one frame"
             raise refusal(name, f"{len(images)} frames", expected, "pass videos of equal length")
         count = _count(length, f"the frames of {name}", period, num_frames)
         if count != length and num_frames is None and name == lead:

@@ -45,9 +45,11 @@ def local_folder(name: str) -> Path | None:
     of a modular pipeline, a modular_model_index.json.
     """
     if name in EMBEDDED:
-        folder, what = EMBEDDED[name], f"the weights of {name}, which belong to this package"
+        folder = EMBEDDED[name]
+        what = f"the weights of {name}, which belong to this package"
     elif name and Path(name).is_dir():
-        folder, what = Path(name), f"model {name!r}"
+        folder = Path(name)
+        what = f"model {name!r}"
     elif name in CHECKPOINTS or re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
         return None
     else:
@@ -62,22 +64,15 @@ def local_folder(name: str) -> Path | None:
         raise FileNotFoundError(one_line(missing_index))
     try:
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        parts = []
-        for name, kind in index.items():
-            if isinstance(kind, list) and any(kind):
-                parts.append(name)
+        parts = [part for part, kind in index.items() if isinstance(kind, list) and any(kind)]
     except (OSError, ValueError, AttributeError, RecursionError):
         index = {}
         parts = []
-    missing = []
-    for name in parts:
-        if not (folder / name).is_dir():
-            missing.append(name)
+    missing = [part for part in parts if not (folder / part).is_dir()]
     if missing or "_class_name" not in index:
+        expected = f"a {INDEX} that names a pipeline"
         if missing:
             expected = f"a folder with {', '.join(missing)}"
-        else:
-            expected = f"a {INDEX} that names a pipeline"
         raise refusal("model", str(folder), expected, "write the folder again with save_pretrained")
     return folder
 

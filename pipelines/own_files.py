@@ -72,34 +72,26 @@ def _own_media(path: Path, form: str) -> str:
     import av
 
     with av.open(f"file:{path}", format=form) as container:
-        if container.metadata.get("comment") == MARK:
-            return ""
-        return NO_MARK
+        return "" if container.metadata.get("comment") == MARK else NO_MARK
 
 
 def own_picture(path: Path) -> str:
     from PIL import Image
 
     with Image.open(path, formats=["PNG"]) as picture:
-        if picture.info.get(PNG_KEY) == MARK:
-            return ""
-        return NO_MARK
+        return "" if picture.info.get(PNG_KEY) == MARK else NO_MARK
 
 
 def own_html(path: Path) -> str:
     with path.open("rb") as file:
-        if HTML_MARK.encode() in file.read(HEAD):
-            return ""
-        return NO_MARK
+        return "" if HTML_MARK.encode() in file.read(HEAD) else NO_MARK
 
 
 def own_markdown(path: Path) -> str:
     """The mark has to be the last line, so that notes below it are kept."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - HEAD))
-        if file.read().rstrip().endswith(MARKDOWN_MARK.encode()):
-            return ""
-        return NO_MARK
+        return "" if file.read().rstrip().endswith(MARKDOWN_MARK.encode()) else NO_MARK
 
 
 def own_csv(columns: Collection[str]) -> Form:
@@ -115,9 +107,7 @@ def own_csv(columns: Collection[str]) -> Form:
         if names[: len(first)] != first:
             return f"its first columns are not {', '.join(first)}"
         others = [name for name in names if name not in columns]
-        if others:
-            return f"it has a column {others[0][:40]!r}"
-        return ""
+        return f"it has a column {others[0][:40]!r}" if others else ""
 
     return reason
 
@@ -126,6 +116,4 @@ def own_parquet(path: Path) -> str:
     from pyarrow import parquet
 
     metadata = parquet.read_schema(path).metadata or {}
-    if metadata.get(b"generator") == MARK.encode():
-        return ""
-    return NO_MARK
+    return "" if metadata.get(b"generator") == MARK.encode() else NO_MARK

@@ -27,8 +27,10 @@ class MeasuredDifference(Difference):
     def measure(self, call: Call, tensor: Tensor, past: Sequence[CachedStep]) -> Mapping[str, float]:
         if not past:
             return {"output": mean_size(tensor)}
+        # k = |y - y'| / |x - x'|, where y' and x' are of the full step before
         change = mean_size(call.latent - past[-1].side)
-        return {"output": mean_size(tensor), "rate": mean_size(tensor - past[-1].tensor) / max(change, 1e-12)}
+        rate = mean_size(tensor - past[-1].tensor) / max(change, 1e-12)
+        return {"output": mean_size(tensor), "rate": rate}
 
 
 def change_size(current: Tensor, previous: Tensor) -> Tensor:
@@ -44,6 +46,7 @@ def predicted_change(observation: Observation) -> float | None:
     measured = observation.measured
     if observation.distance is None or "rate" not in measured:
         return None
+    # k |x_t - x_(t-1)| / |y|
     return measured["rate"] * observation.distance / max(measured["output"], 1e-12)
 
 

@@ -120,8 +120,6 @@ def frame_by_frame(
         with ThreadPoolExecutor(threads) as pool:
             values = np.array(list(pool.map(compare, *pair)))
         defined = values[~np.isnan(values)]
-        if defined.size:
-            return float(defined.mean())
-        return math.nan
+        return float(defined.mean()) if defined.size else math.nan
 
     return mean

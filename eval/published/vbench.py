@@ -100,9 +100,8 @@ def vbench_prompts(count: int | None = None, dimensions: Sequence[str] | None = 
         raise refusal("suite", PACKAGE, f"the installed package with its {FULL_INFO}", cure)
     entries = [entry for entry in json.loads(path.read_text(encoding="utf-8")) if entry.get("prompt_en")]
     known = {dimension for entry in entries for dimension in entry["dimension"]}
-    if dimensions is None:
-        wanted = known
-    else:
+    wanted = known
+    if dimensions is not None:
         wanted = set(listed("dimensions", dimensions))
     if unknown := sorted(wanted - known):
         raise GalaxyDiTError(f"dimensions has {unknown[0]!r}: expected some of {', '.join(sorted(known))}")

@@ -142,10 +142,9 @@ class RunConditions(Folder):
         """Raise GalaxyDiTError with the differences of this run's data `before` from `now`."""
         if lines := differences(before, json.loads(json.dumps(now))):
             has_results = any(name.endswith(".json") for name in self._list(UNITS))
+            cure = "It holds no results: delete it"
             if has_results:
                 cure = "Take a new --out, or undo the change"
-            else:
-                cure = "It holds no results: delete it"
             raise GalaxyDiTError(f"{self.root} belongs to another {what}. Changed: {'; '.join(lines)}. {cure}")
 
     def _load(self, name: str) -> dict[str, Any] | None:
@@ -166,9 +165,7 @@ class RunConditions(Folder):
 
 
 def _header_name(number: int) -> str:
-    if number == 1:
-        return HEADER
-    return f"run.{number}.json"
+    return HEADER if number == 1 else f"run.{number}.json"
 
 
 def _encoded(data: Mapping[str, Any]) -> bytes:
@@ -190,6 +187,4 @@ def differences(old: Any, new: Any) -> list[str]:
 
 
 def _shown(values: Mapping[str, Any], name: str) -> str:
-    if name in values:
-        return repr(values[name])
-    return "not there"
+    return repr(values[name]) if name in values else "not there"

@@ -25,6 +25,7 @@ def is_static(flows: Sequence[float], shorter_side: int, frames: int) -> bool:
     """Whether a video counts as static, by `_flows` in pixels, the shorter side in pixels and the number of frames."""
     limit = LIMIT * shorter_side / SHORTEST_SIDE
     allowed = round(ALLOWED * frames)
+    # The last two flows are between the first frame and the last.
     moving = sum(flow > limit for flow in flows[:-2])
     return moving <= allowed and all(flow <= 2 * allowed * limit for flow in flows[-2:])
 
