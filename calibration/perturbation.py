@@ -120,11 +120,11 @@ def perturbed_schedule(steps: int, interval: tuple[float, float], switch: int = 
     """
     first = min(max(2, round(interval[0] * steps)), steps - 2)
     end = min(max(first + 1, round(interval[1] * steps)), steps - 1)
-    full = set(range(steps)) - set(range(first, end, 2))
-    if switch not in full:
-        full.add(switch)
-        full.discard(switch + 1)
-    return tuple(sorted(full))
+    reused = set(range(first, end, 2))
+    if switch in reused:
+        reused.remove(switch)
+        reused.add(switch + 1)
+    return tuple(step for step in range(steps) if step not in reused)
 
 
 def perturb(
