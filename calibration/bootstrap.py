@@ -24,7 +24,10 @@ def interval(numerators: ArrayLike, denominators: ArrayLike | None = None) -> tu
     A prompt's number is the sum over its videos. `(None, None)` for fewer than two prompts or an infinite numerator.
     """
     top = np.asarray(numerators, dtype=np.float64)
-    bottom = np.ones_like(top) if denominators is None else np.asarray(denominators, dtype=np.float64)
+    if denominators is None:
+        bottom = np.ones_like(top)
+    else:
+        bottom = np.asarray(denominators, dtype=np.float64)
     if len(top) < 2 or not np.isfinite(top).all():
         return None, None
     found = bootstrap(

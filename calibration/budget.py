@@ -15,6 +15,7 @@ CHOICE_COST = 1 + 1 / 2 + 1 / 3 + 1 / 2  # plain videos for one of them: plain, 
 VERIFIED_PROMPTS = 8
 PERTURBED = 2.0  # generations of the three perturbations of a sample, which start from their interval
 HOURS = 3600.0
+MINUTES = 60.0
 LARGEST_BUDGET = 1e6  # plain videos or hours; `Costs.within` cannot count with infinity
 H100_CALLS = {"Wan2.1 14B at 720p": (12.54, 0.303), "Wan2.1 1.3B at 480p": (0.638, 0.070)}
 """Measured seconds of a transformer call on one H100: plain, and of a small recording in TF32."""
@@ -64,30 +65,40 @@ class Costs:
 
     def describe(self, budget: Budget) -> str:
         """One line: videos, time, energy and memory of a budget, and what verification would add."""
-        few, many = (self.videos(budget, count) for count in budget.samples)
+        fewest, most = budget.samples
+        few = self.videos(budget, fewest)
+        many = self.videos(budget, most)
         text = f"{_range(few, many, 1)} plain videos: {_time(self.seconds(few), self.seconds(many))}"
         if self.plain.joules is not None and self.recorded.joules is not None:
-            plain = self.plain.joules * self.steps * (few - budget.samples[0] * self.sample)
+            plain = self.plain.joules * self.steps * (few - fewest * self.sample)
             of_sample = (1 + PERTURBED) * self.steps * self.recorded.joules
-            low, high = ((plain + count * of_sample) / 1000 for count in budget.samples)
+            low = (plain + fewest * of_sample) / 1000
+            high = (plain + most * of_sample) / 1000
             text += f", {_range(low, high, 0)} kJ"
         if self.recorded.bytes is not None:
             text += f", {self.recorded.bytes / 1e9:.1f} GB of GPU memory"
         if not budget.verified:
             added = VERIFIED_PROMPTS * self.verification
-            text += f"; --budget full verifies it for {added:.0f} more ({_time(*2 * [self.seconds(added)])})"
+            time = _time(self.seconds(added), self.seconds(added))
+            text += f"; --budget full verifies it for {added:.0f} more ({time})"
         return text
 
     def within(self, limit: float | str) -> Budget:
         """The stages that fit into `limit` (plain videos, or hours as text), at least one sample."""
-        left = float(limit.rstrip("h")) * HOURS / self.seconds(1) if isinstance(limit, str) else limit
+        if isinstance(limit, str):
+            left = float(limit.rstrip("h")) * HOURS / self.seconds(1)
+        else:
+            left = limit
+        # Each stage takes what those before have left.
         check = left >= self.check + self.sample
         left -= check * self.check
         most = max(1, min(DEFAULT.samples[1], int(left / self.sample + 1e-9)))
         left -= most * self.sample
         verified = max(0, min(VERIFIED_PROMPTS, int(left / self.verification)))
         left -= verified * self.verification
-        choice = CHOICE_PROMPTS if left >= CHOICE_PROMPTS * CHOICE_COST else 0
+        choice = 0
+        if left >= CHOICE_PROMPTS * CHOICE_COST:
+            choice = CHOICE_PROMPTS
         return Budget((min(DEFAULT.samples[0], most), most), check, choice, verified)
 
 
@@ -95,19 +106,23 @@ def forecast() -> str:
     """What a calibration by default costs on one H100, from `H100_CALLS`."""
     texts = []
     for model, (plain, recorded) in H100_CALLS.items():
-        few, many = (DEFAULT.check + count * (1 + PERTURBED) * recorded / plain for count in DEFAULT.samples)
+        few, many = [DEFAULT.check + count * (1 + PERTURBED) * recorded / plain for count in DEFAULT.samples]
         texts.append(f"{_range(few, many, 1)} plain videos for {model}")
     return ", ".join(texts)
 
 
 def read_budget(text: str) -> Budget | float | str:
     """`DEFAULT` for "", `FULL` for "full", a number of plain videos, or hours as text; GalaxyDiTError for others."""
-    if text in ("", "full"):
-        return FULL if text else DEFAULT
+    if text == "":
+        return DEFAULT
+    if text == "full":
+        return FULL
     if not re.fullmatch(r"\d+(\.\d+)?h?", text) or not 0 < float(text.rstrip("h")) <= LARGEST_BUDGET:
         expected = f"a number of plain videos above 0 and up to {LARGEST_BUDGET:,.0f}, hours such as 2h, or full"
         raise refusal("--budget", text, expected, "leave it out for the default")
-    return text if text.endswith("h") else float(text)
+    if text.endswith("h"):
+        return text
+    return float(text)
 
 
 def _range(low: float, high: float, digits: int) -> str:
@@ -116,7 +131,8 @@ def _range(low: float, high: float, digits: int) -> str:
 
 
 def _time(low: float, high: float) -> str:
-    for unit, seconds in (("h", 3600.0), ("min", 60.0)):
-        if high >= 2 * seconds:
-            return f"{_range(low / seconds, high / seconds, 1 if unit == 'h' else 0)} {unit}"
+    if high >= 2 * HOURS:
+        return f"{_range(low / HOURS, high / HOURS, 1)} h"
+    if high >= 2 * MINUTES:
+        return f"{_range(low / MINUTES, high / MINUTES, 0)} min"
     return f"{_range(low, high, 0)} s"

@@ -51,7 +51,8 @@ class ProfileBuilder:
         Raises GalaxyDiTError if no speedup can be planned.
         """
         chosen, reason = choose_proxy(self.ranking)
-        if (share := self.recordings[0].rounding) > 0:
+        share = self.recordings[0].rounding
+        if share > 0:
             rounding = f"its dtype rounds the guided prediction by {100 * share:.1f} %"
             change = median_change(self.recordings)
             reason += f"; {rounding}, and a step changes it by {100 * change:.1f} % (medians over the steps)"
@@ -72,8 +73,11 @@ class ProfileBuilder:
     def again(self, profile: Profile, *, proxy: str | None = None, order: Order | None = None) -> Profile:
         """`profile` with another proxy (error map and thresholds change), or order (the schedules change, too)."""
         recipe = profile.recipe
-        targets = recipe.targets if order is None else self._targets(order)
-        order = recipe.order if order is None else order
+        if order is None:
+            order = recipe.order
+            targets = recipe.targets
+        else:
+            targets = self._targets(order)
         recipe, fit, verifications = self._recipe(proxy or recipe.proxy, order, targets)
         return replace(profile, recipe=recipe, evidence=replace(profile.evidence, fit=fit, verifications=verifications))
 
@@ -95,13 +99,16 @@ class ProfileBuilder:
         """The recipe, the scores of its error map, and an unmeasured verification of each planned speedup."""
         family = family_of(next(iter(transformers_of(self.pipe).values())))
         # A reused step reads the proxy in one branch alone.
-        calls = 2 if family.branches == SEPARATE and self.recordings[0].guidance_scale > 1 else 1
+        calls = 1
+        if family.branches == SEPARATE and self.recordings[0].guidance_scale > 1:
+            calls = 2
         share = shares_of_blocks(self.pipe)[proxy] / calls
         error_map, fit = fit_error_map(self.recordings, proxy, order)
         cumulative = mean_distance(self.recordings, proxy)
         weight = deviation_weight(self.recordings, proxy, order)
         solved = []
         for target in targets:
+            # Reused steps pay for the proxy, so the schedule is that of a larger speedup.
             full = full_speedup(target.speedup, share)
             count = round(self.recordings[0].steps / full)
             planned = min(targets, key=lambda other: (abs(len(other.sigmas) - count), other.speedup))
@@ -131,7 +138,7 @@ class ProfileBuilder:
         pipe = self.pipe
         first = self.recordings[0]
         shift = settings.flow_shift
-        if shift is None:
+        if shift is None:  # schedulers name it in two ways
             shift = pipe.scheduler.config.get("flow_shift", pipe.scheduler.config.get("shift"))
         guidance_scale_2 = settings.guidance_scale_2
         if guidance_scale_2 is None:
@@ -157,7 +164,8 @@ def shares_of_blocks(pipe: DiffusionPipeline) -> dict[str, float]:
     """For each proxy of the pipeline, the share of a transformer call's blocks that it runs."""
     transformer = next(iter(transformers_of(pipe).values()))
     family = family_of(transformer)
-    return {name: PROXIES[name].cost / len(blocks_of(transformer, family)) for name in proxies_of(family)}
+    blocks = len(blocks_of(transformer, family))
+    return {name: PROXIES[name].cost / blocks for name in proxies_of(family)}
 
 
 def plan_targets(
@@ -166,9 +174,13 @@ def plan_targets(
     """The targets by rising speedup, without thresholds: for each of `speedups` and each number of full steps between,
     because a schedule stretched to another number would drop early full steps.
     """
-    steps, targets = len(sigmas), []
+    steps = len(sigmas)
     asked = {round(steps / speedup) for speedup in speedups}
-    between = {steps / count for count in range(min(asked) + 1, max(asked)) if count not in asked}
+    between = set()
+    for count in range(min(asked) + 1, max(asked)):
+        if count not in asked:
+            between.add(steps / count)
+    targets = []
     for speedup in sorted({*speedups, *between}):
         count = full_step_count(steps, speedup)
         if count in schedules:
@@ -182,9 +194,9 @@ def plan_targets(
 def largest_expected_error(target: Target, error_map: ErrorMap, cumulative: CumulativeDistance) -> float:
     """The largest relative error that `error_map` expects of a step that `target` reuses; 0 if it reuses none."""
     full = [cumulative.sigmas.index(sigma) for sigma in target.sigmas]
-    expected = [
-        error_map(cumulative.distances[step] - cumulative.distances[before], cumulative.sigmas[step])
-        for before, after in pairwise(full)
-        for step in range(before + 1, after)
-    ]
-    return round_digits(max(expected, default=0.0), 6)
+    largest = 0.0
+    for before, after in pairwise(full):
+        for step in range(before + 1, after):
+            distance = cumulative.distances[step] - cumulative.distances[before]
+            largest = max(largest, error_map(distance, cumulative.sigmas[step]))
+    return round_digits(largest, 6)

@@ -49,11 +49,15 @@ class Calibration:
     @property
     def chosen_order(self) -> str:
         """The order of prediction of the profile and the reason for it, as a sentence without its full stop."""
-        used, psnrs = self.profile.recipe.order, self.psnr_of_order
+        used = self.profile.recipe.order
+        psnrs = self.psnr_of_order
         if not psnrs:
             return f"order {used} is used, not compared by videos"
         measured = ", ".join(f"order {order} {psnr:.1f} dB" for order, psnr in psnrs.items())
-        chance = ", whose difference may be chance" if psnrs[used] < max(psnrs.values()) else ""
+        chance = ""
+        # `choose_order` keeps order 1 unless the lead of order 0 is certain.
+        if psnrs[used] < max(psnrs.values()):
+            chance = ", whose difference may be chance"
         return f"order {used} is used: at 2x, or near it, {measured}{chance}"
 
 
@@ -106,14 +110,19 @@ def calibrate(
     """
     _check_runs_all_steps(pipe)
     settings = settings or recommended_settings(pipe)
-    seed, budget, speedups = check_count("seed", seed, 0), plain_number(budget), listed("speedups", speedups, float)
+    seed = check_count("seed", seed, 0)
+    budget = plain_number(budget)
+    speedups = listed("speedups", speedups, float)
     _check_speedups(speedups, settings.steps)
     verifies = isinstance(budget, Budget) and budget.verified > 0
     conditions = conditions_of(pipe, settings)
     film = None if recorded is None else read_recorded(recorded, conditions)
-    own, held_out = split_prompts(default_prompts(pipe) if prompts is None else prompts, settings.steps, verifies)
+    if prompts is None:
+        prompts = default_prompts(pipe)
+    own, held_out = split_prompts(prompts, settings.steps, verifies)
     if film is not None:  # the first recording is of its prompt, too
-        own = [film.prompt, *(prompt for prompt in own if prompt != film.prompt)]
+        others = [prompt for prompt in own if prompt != film.prompt]
+        own = [film.prompt, *others]
         held_out = [prompt for prompt in held_out if prompt != film.prompt]
     check_inputs(pipe, read_inputs(own[0], first_frames=True))
 
@@ -128,13 +137,15 @@ def calibrate(
         "versions": package_versions(),
         **conditions,
     }
-    maker, store = CalibrationMaker(load or (lambda: pipe), save_videos), Store(resume_dir).create(KIND, {})
+    maker = CalibrationMaker(load or (lambda: pipe), save_videos)
+    store = Store(resume_dir).create(KIND, {})
     parts = Parts(store, maker, executor or InProcess(), key, own, seed, progress)
     size = small(own[0])
     timing = parts.one("timing", "timing", recorded=asdict(size))
-    plain, timed = (parse(StepTimes, timing[size], "timing") for size in ("full", "small"))
+    plain = parse(StepTimes, timing["full"], "timing")
+    recording = parse(StepTimes, timing["small"], "timing")
     steps = settings.steps or len(pipe.scheduler.timesteps)
-    costs = Costs(steps, speedups, plain, timed, check=float(film is None))
+    costs = Costs(steps, speedups, plain, recording, check=float(film is None))
     if not isinstance(budget, Budget):
         budget = costs.within(budget)
         budget = replace(budget, verified=min(budget.verified, len(held_out)))
@@ -142,6 +153,7 @@ def calibrate(
     frames = f"{size.width}x{size.height} pixels and {size.num_frames or 1} frames"
     say(f"recordings of {frames} in float32; {costs.describe(budget)}")
     expect(progress, costs.seconds(costs.videos(budget, budget.samples[1])))
+
     planner = Planner(pipe, settings, speedups, name, timing, proxy_costs or shares_of_blocks(pipe))
     samples = parts.samples([0], small)
     on_profile(planner.profile(samples))
@@ -157,20 +169,27 @@ def calibrate(
             samples = parts.samples(range(least), small)
             planner.ratios = ratios_of_distances(full, samples[0].recording)
     on_profile(planner.profile(samples))
+    # More recordings, until the newest one hardly moves the schedules.
     while len(samples) < most and (len(samples) == 1 or not planner.stands(samples)):
         samples += parts.samples([len(samples)], small)
         on_profile(planner.profile(samples))
+
     progress("planning", 0, 1)
-    profile, build = planner.profile(samples), planner.builder(samples)
+    profile = planner.profile(samples)
+    build = planner.builder(samples)
     progress("planning", 1, 1)
     psnr_of_order: dict[Order, float] = {}
     if budget.choice:
         profile, psnr_of_order = choose(build, parts, profile, own[: budget.choice])
     on_profile(profile)
-    verifications = parts.verifications(profile, held_out, both=bool(budget.choice)) if held_out else ()
+    verifications: tuple[Tried, ...] = ()
+    if held_out:
+        verifications = parts.verifications(profile, held_out, both=bool(budget.choice))
     profile = add_measurements(profile, plain.seconds, verifications)
     on_profile(profile)
-    redundancy = parse(Redundancy, parts.one("redundancy", "analysing"), "redundancy") if analyze else None
+    redundancy = None
+    if analyze:
+        redundancy = parse(Redundancy, parts.one("redundancy", "analysing"), "redundancy")
     return Calibration(profile, tuple(build.recordings), verifications, psnr_of_order, redundancy)
 
 

@@ -42,9 +42,13 @@ def choose(
     tried_at = _nearest_planned(profile)
 
     # A proxy that moves no step of any sample shares the videos of the schedule.
-    moving = [proxy for proxy, draft in drafts.items() if _moves_a_step(build, draft, tried_at)]
+    moving = []
+    for proxy, draft in drafts.items():
+        if _moves_a_step(build, draft, tried_at):
+            moving.append(proxy)
     tried = [(profile, SCHEDULE, tried_at), (order_0, SCHEDULE, tried_at[:1])]
-    tried += [(drafts[proxy], PROXY, tried_at) for proxy in moving]
+    for proxy in moving:
+        tried.append((drafts[proxy], PROXY, tried_at))
     by_schedule, at_order_0, *by_moving = parts.trials("choice", tried, prompts)
     rows_of_proxy = dict.fromkeys(drafts, by_schedule)
     rows_of_proxy.update(zip(moving, by_moving, strict=True))
@@ -70,8 +74,12 @@ def choose(
 def _nearest_planned(profile: Profile) -> list[float]:
     """The planned speedups nearest to `CHOICE_SPEEDUPS`, each once."""
     planned = [target.speedup for target in profile.evidence.verifications]
-    nearest = [_nearest(planned, wanted) for wanted in CHOICE_SPEEDUPS]
-    return list(dict.fromkeys(nearest))
+    nearest: list[float] = []
+    for wanted in CHOICE_SPEEDUPS:
+        speedup = _nearest(planned, wanted)
+        if speedup not in nearest:
+            nearest.append(speedup)
+    return nearest
 
 
 def _nearest(speedups: Sequence[float], wanted: float) -> float:
@@ -90,7 +98,7 @@ def _psnrs(rows: Sequence[Tried]) -> list[float]:
 def _means_of_prompts(rows_of_speedup: Sequence[Sequence[Tried]]) -> list[float]:
     """The mean PSNR of each prompt over the speedups."""
     psnrs_of_speedup = [_psnrs(rows) for rows in rows_of_speedup]
-    return [fmean(of_prompt) for of_prompt in zip(*psnrs_of_speedup, strict=True)]
+    return list(map(fmean, zip(*psnrs_of_speedup, strict=True)))
 
 
 def choose_order(psnrs: Mapping[Order, Sequence[float]]) -> Order:
@@ -146,9 +154,12 @@ def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[Trie
     for asked in profile.evidence.verifications:
         full_steps = len(profile.target_for(asked.speedup).sigmas)
         predicted.append(round(predicted_speedup(seconds, steps, full_steps), 4))
-        at_speedup = [row for row in verified if row.speedup == asked.speedup]
-        schedule_rows = [row for row in at_speedup if row.policy == SCHEDULE]
-        proxy_rows = [row for row in at_speedup if row.policy == PROXY]
+        rows_of_policy: dict[str, list[Tried]] = {SCHEDULE: [], PROXY: []}
+        for row in verified:
+            if row.speedup == asked.speedup:
+                rows_of_policy[row.policy].append(row)
+        schedule_rows = rows_of_policy[SCHEDULE]
+        proxy_rows = rows_of_policy[PROXY]
         if schedule_rows:
             measured.append(round(median(row.seconds[0] / row.seconds[1] for row in schedule_rows), 4))
         by_schedule.append(verification_of(asked.speedup, schedule_rows, asked.expected_error))
@@ -181,26 +192,31 @@ def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[Trie
 def _disturbance_of(seconds: Seconds, steps: int, verified: Sequence[Tried]) -> str:
     """Why the timings of the first generation and of the verification must not be compared, or an empty string."""
     timings = [Timed("the first timing", seconds.step * steps, 1.0)]
-    # Each prompt has one plain generation for all its trials.
-    plain = {(row.prompt, row.seed): Timed(PLAIN, row.seconds[0], 1.0) for row in verified}
-    timings += plain.values()
-    timings += [row.result.timed(f"{row.policy} {row.speedup:g}x") for row in verified]
-    return disturbance(timings)
+    plain = {}
+    for row in verified:
+        # Each prompt has one plain generation for all its trials.
+        plain[row.prompt, row.seed] = Timed(PLAIN, row.seconds[0], 1.0)
+        timings.append(row.result.timed(f"{row.policy} {row.speedup:g}x"))
+    return disturbance([*timings, *plain.values()])
 
 
 def verification_of(speedup: float, rows: Sequence[Tried], expected_error: float | None = None) -> Verification:
     """The verification at a speedup from the rows of one policy, one for each prompt; without rows, empty."""
     if not rows:
         return Verification(speedup, expected_error)
-    psnrs = [row.psnr_db for row in rows]
+    psnrs = _psnrs(rows)
     low, high = interval(psnrs)
+    if low is not None and high is not None:
+        low = round(low, 4)
+        high = round(high, 4)
+    fractions = [row.compute_fraction for row in rows]
     return Verification(
         speedup=speedup,
         expected_error=expected_error,
-        compute_fraction=round(fmean(row.compute_fraction for row in rows), 6),
+        compute_fraction=round(fmean(fractions), 6),
         psnr_db=round(fmean(psnrs), 4),
-        psnr_low=None if low is None else round(low, 4),
-        psnr_high=None if high is None else round(high, 4),
+        psnr_low=low,
+        psnr_high=high,
         prompts=len(rows),
     )
 

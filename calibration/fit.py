@@ -25,11 +25,13 @@ MINIMUM_GAIN = 0.02  # increase of R² from which several curves replace a singl
 
 def points_of(recordings: Sequence[Recording], proxy: str, order: int) -> Array:
     """The points of `proxy`: one for each gap since the last full step and, at order 1, between the last two."""
+    # At order 0, a prediction repeats the last full step alone.
+    gaps_before = GAPS_BEFORE if order else (1,)
     rows: list[Array] = []
     for recording in recordings:
         for gap in GAPS:
             distance = recording.accumulated(proxy, gap)
-            for gap_before in GAPS_BEFORE if order else (1,):
+            for gap_before in gaps_before:
                 error = recording.rounded.prediction_error(order, gap, gap_before)
                 known = np.isfinite(error) & np.isfinite(distance)
                 known[: FIRST_STEP + gap] = False
@@ -48,14 +50,18 @@ def fit_error_map(recordings: Sequence[Recording], proxy: str, order: int) -> tu
     even, odd = recordings[0::2], recordings[1::2]
     scores: list[tuple[float, float, float]] = []
     for training, held_out in ((even, odd), (odd, even)):
-        points, (distance, sigma, error) = points_of(training, proxy, order), points_of(held_out, proxy, order)
-        one_curve, expected = (
-            np.vectorize(_fit(points, bins), otypes=[float])(distance, sigma) for bins in (1, SIGMA_BINS)
-        )
-        rho = spearmanr(expected, error).statistic if np.ptp(expected) > 0 else 0.0
+        points = points_of(training, proxy, order)
+        distance, sigma, error = points_of(held_out, proxy, order)
+        one_curve = np.vectorize(_fit(points, 1), otypes=[float])(distance, sigma)
+        expected = np.vectorize(_fit(points, SIGMA_BINS), otypes=[float])(distance, sigma)
+        rho = 0.0
+        if np.ptp(expected) > 0:
+            rho = spearmanr(expected, error).statistic
         scores.append((r_squared(one_curve, error), r_squared(expected, error), rho))
     r2_one, r2_many, rho = (round(float(value), 6) for value in np.mean(scores, axis=0))
-    bins = SIGMA_BINS if r2_many > r2_one + MINIMUM_GAIN else 1
+    bins = 1
+    if r2_many > r2_one + MINIMUM_GAIN:
+        bins = SIGMA_BINS
     return _fit(points_of(recordings, proxy, order), bins), Fit(r2_one, r2_many, rho)
 
 
@@ -77,13 +83,18 @@ def fit_curve(points: Array) -> Curve:
         else:
             distances.append(mean)
             groups.append(group)
-    errors = np.array([np.mean(error[group]) for group in groups])
-    fitted = isotonic_regression(errors, weights=np.array([len(group) for group in groups], dtype=float)).x
+    means = []
+    spread = []
+    for group in groups:
+        means.append(np.mean(error[group]))
+        spread.append(round_digits(np.std(error[group])))
+    # An error that falls with the distance is noise of the points, so neighbours that do are pooled.
+    fitted = isotonic_regression(means, weights=[float(len(group)) for group in groups]).x
     return Curve(
         sigma=round_digits(np.mean(sigma)),
         distances=tuple(distances),
         errors=tuple(map(round_digits, fitted)),
-        spread=tuple(round_digits(np.std(error[group])) for group in groups),
+        spread=tuple(spread),
     )
 
 
@@ -92,4 +103,7 @@ def _fit(points: Array, bins: int) -> ErrorMap:
     groups: dict[float, list[NDArray[np.int64]]] = {}
     for part in np.array_split(np.argsort(points[1], kind="stable"), bins):
         groups.setdefault(round_digits(np.mean(points[1, part])), []).append(part)
-    return ErrorMap(tuple(fit_curve(points[:, np.concatenate(parts)]) for parts in groups.values()))
+    curves = []
+    for parts in groups.values():
+        curves.append(fit_curve(points[:, np.concatenate(parts)]))
+    return ErrorMap(tuple(curves))

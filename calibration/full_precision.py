@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -17,15 +18,23 @@ SMALL = 2**20  # elements; larger weights of the blocks are widened for their mo
 
 def is_rounded(pipe: DiffusionPipeline) -> bool:
     """Whether `in_float32` can convert the weights: some have 16 bits, and all are plain tensors on their device."""
-    weights = [weight for transformer in transformers_of(pipe).values() for weight in transformer.parameters()]
-    plain = all(type(weight.data) is Tensor and weight.is_floating_point() and not weight.is_meta for weight in weights)
-    return plain and any(weight.dtype in ROUNDED for weight in weights)
+    some_have_16_bits = False
+    for weight in _weights_of(pipe):
+        if type(weight.data) is not Tensor or not weight.is_floating_point() or weight.is_meta:
+            return False
+        if weight.dtype in ROUNDED:
+            some_have_16_bits = True
+    return some_have_16_bits
 
 
 def rounds(pipe: DiffusionPipeline) -> bool:
     """Whether some weights are not plain tensors of at least 32 bits, so that outputs may be rounded."""
-    weights = [weight for transformer in transformers_of(pipe).values() for weight in transformer.parameters()]
-    return any(type(weight.data) is not Tensor or weight.element_size() < 4 for weight in weights)
+    return any(type(weight.data) is not Tensor or weight.element_size() < 4 for weight in _weights_of(pipe))
+
+
+def _weights_of(pipe: DiffusionPipeline) -> Iterator[nn.Parameter]:
+    for transformer in transformers_of(pipe).values():
+        yield from transformer.parameters()
 
 
 @contextmanager
@@ -46,7 +55,8 @@ def in_float32(pipe: DiffusionPipeline) -> Iterator[None]:
             backend.allow_tf32 = True
         for transformer in transformers_of(pipe).values():
             of_module = _large_weights(transformer)
-            large = {id(weight) for weights in of_module.values() for weight in weights}
+            # By identity, because `==` of tensors compares their elements.
+            large = set(map(id, chain.from_iterable(of_module.values())))
             for tensor in (*transformer.parameters(), *transformer.buffers()):
                 if tensor.dtype in ROUNDED and id(tensor) not in large:
                     restored.callback(_convert, tensor, tensor.dtype)
@@ -60,13 +70,14 @@ def in_float32(pipe: DiffusionPipeline) -> Iterator[None]:
 
 def _large_weights(transformer: nn.Module) -> dict[nn.Module, list[nn.Parameter]]:
     """The weights of more than `SMALL` elements in the blocks' modules without submodules, by module."""
-    blocks = blocks_of(transformer, family_of(transformer))
-    leaves = [module for block in blocks for module in block.modules() if not [*module.children()]]
-    by_module = {
-        module: [weight for weight in module.parameters() if weight.dtype in ROUNDED and weight.numel() > SMALL]
-        for module in leaves
-    }
-    return {module: weights for module, weights in by_module.items() if weights}
+    by_module: dict[nn.Module, list[nn.Parameter]] = {}
+    for block in blocks_of(transformer, family_of(transformer)):
+        for module in block.modules():
+            is_leaf = next(module.children(), None) is None
+            large = [weight for weight in module.parameters() if weight.dtype in ROUNDED and weight.numel() > SMALL]
+            if is_leaf and large:
+                by_module[module] = large
+    return by_module
 
 
 @contextmanager

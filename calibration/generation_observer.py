@@ -14,7 +14,7 @@ from torch import Tensor
 
 from galaxydit.acceleration import Acceleration
 from galaxydit.calibration.perturbation import Outputs, answering
-from galaxydit.calibration.recording import Recording, StreamRecording, round_digits
+from galaxydit.calibration.recording import Recording, StreamRecording, round_digits, rounded_products
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import CONCATENATED
@@ -74,7 +74,9 @@ class GenerationObserver(Observer):
 
     def _keep_output(self, call: Call, index: int, output: Tensor) -> None:
         self._enter(call)
-        self._columns[index] = output.shape[-1] if index else call.latent.shape[-1]
+        self._columns[index] = call.latent.shape[-1]
+        if index:
+            self._columns[index] = output.shape[-1]
         branches = self._branches_of(call, output, index)
         outputs = self._outputs.setdefault(index, {})
         for branch, tensor in branches.items():
@@ -87,9 +89,11 @@ class GenerationObserver(Observer):
             raise GalaxyDiTError("the steps of the transformer calls are unknown; calibrate a diffusers pipeline")
         scheduler = self._schedulers[0]
 
-        def column(key: str) -> tuple[float, ...]:
-            return tuple(round_digits(scalars.get(key, 0.0)) for scalars in self._scalars)
-
+        distances = {}
+        for proxy in self._offered:
+            # The first step of a transformer has no distance, because it has no step before.
+            distances[proxy.name] = tuple(round_digits(scalars.get(proxy.name, 0.0)) for scalars in self._scalars)
+        further = [self._stream(index) for index in sorted(self._guided) if index]
         return Recording(
             prompt=prompt,
             seed=seed,
@@ -97,11 +101,11 @@ class GenerationObserver(Observer):
             scheduler_response=tuple(map(round_digits, scheduler_response(scheduler, self._sigmas))),
             guidance_scale=guidance_of(self._pipe),
             latent_shape=tuple(self._call.latent.shape[1:]),
-            distances={proxy.name: column(proxy.name) for proxy in self._offered},
+            distances=distances,
             guided_norms=tuple(map(round_digits, self._norms[0])),
             guided_products=_products(self._guided[0]),
             switch=self._switch,
-            further=tuple(self._stream(index) for index in sorted(self._guided) if index),
+            further=tuple(further),
         )
 
     def _stream(self, index: int) -> StreamRecording:
@@ -144,9 +148,12 @@ class GenerationObserver(Observer):
         """`tensor` by branch; a concatenated batch has the unconditional half first, and an odd one counts for both."""
         concatenated = self._family.branches == CONCATENATED and guidance_of(self._pipe) > 1
         if not concatenated or len(call.latent) % 2:
-            unconditional = "uncond" in call.branch or CONDITIONAL in self._outputs.get(stream, {})
-            return {UNCONDITIONAL if unconditional else CONDITIONAL: tensor}
-        first, second = (tensor, tensor) if len(tensor) % 2 else tensor.chunk(2)
+            # Without a name, the second call of a step is the unconditional one.
+            is_unconditional = "uncond" in call.branch or CONDITIONAL in self._outputs.get(stream, {})
+            return {UNCONDITIONAL if is_unconditional else CONDITIONAL: tensor}
+        if len(tensor) % 2:
+            return {UNCONDITIONAL: tensor, CONDITIONAL: tensor}
+        first, second = tensor.chunk(2)
         return {UNCONDITIONAL: first, CONDITIONAL: second}
 
     def _finish_step(self) -> None:
@@ -156,7 +163,8 @@ class GenerationObserver(Observer):
         scale = guidance_of(self._pipe, self._call.component)
         for stream, outputs in self._outputs.items():
             guided = guide(outputs[CONDITIONAL], outputs.get(UNCONDITIONAL), scale)
-            stride, columns = max(1, guided.numel() // GUIDED_ELEMENTS), self._columns[stream]
+            stride = max(1, guided.numel() // GUIDED_ELEMENTS)
+            columns = self._columns[stream]
             while math.gcd(stride, columns) > 1:  # else only some columns of the latent would be sampled
                 stride += 1
             self._guided.setdefault(stream, []).append(guided[::stride].clone())
@@ -167,8 +175,7 @@ class GenerationObserver(Observer):
 def _products(guided: list[Tensor]) -> tuple[tuple[float, ...], ...]:
     """Mean products of the differences of neighbouring steps, `(steps - 1,) * 2`."""
     differences = torch.stack(guided).cpu().double().diff(dim=0)
-    products = (differences @ differences.T / differences.shape[1]).tolist()
-    return tuple(tuple(round_digits(value, 10) for value in row) for row in products)
+    return rounded_products((differences @ differences.T / differences.shape[1]).tolist())
 
 
 @contextmanager
@@ -197,11 +204,13 @@ def read_recorded(path: Path, conditions: Mapping[str, Any]) -> Recording:
         _, is_unchanged = split_digest(data)
         if is_unchanged is False:  # files of earlier versions have no digest
             raise ValueError("its digest does not belong to its content")
-        before, recording = data["conditions"], parse(Recording, data["recording"], str(path))
+        before = data["conditions"]
+        recording = parse(Recording, data["recording"], str(path))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError, GalaxyDiTError) as error:
         raise refusal("recorded", str(path), f"a file of --record ({error})", "make it again") from error
     now = json.loads(json.dumps(conditions))
-    if other := [name for name in now if before.get(name) != now[name]]:
+    other = [name for name in now if before.get(name) != now[name]]
+    if other:
         expected = f"a video of this model and these settings, not of another {', '.join(other)}"
         raise refusal("recorded", str(path), expected, "pass the options that it was made with")
     return recording

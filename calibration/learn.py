@@ -90,13 +90,17 @@ def learn(
                 say=lambda text: console.print(printable(text), markup=False, highlight=False),
                 progress=progress,
             )
-    return made.profile if path is None or problem else _at(path, made.profile)
+    if path is None or problem:
+        return made.profile
+    return _at(path, made.profile)
 
 
 def _folder(named: Path | str | None) -> Path:
     """The folder of learned profiles. Raises OSError if the user has no home folder."""
     try:
-        return user_data_path("galaxydit") / "profiles" if named is None else Path(named).expanduser()
+        if named is None:
+            return user_data_path("galaxydit") / "profiles"
+        return Path(named).expanduser()
     except RuntimeError as error:
         raise OSError(f"this user has no home folder: {error}") from error
 
@@ -108,12 +112,15 @@ def _at(path: Path, profile: Profile) -> Profile:
 def _name_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> str:
     """A name for the model with its weights and adapters, the scheduler and the settings that schedules depend on."""
     models = [model_of(transformer) for transformer in transformers_of(pipe).values()]
+    described = []
+    for model in models:
+        # Projections of the weights, whose last digits depend on dtype and device
+        weights = [round(x, 2) for x in model.weights]
+        described.append({"config": dict(model.config), "adapters": model.adapters, "weights": weights})
+    config = {name: str(value) for name, value in pipe.scheduler.config.items()}
     key: dict[str, Any] = {
-        "models": [
-            {"config": dict(model.config), "adapters": model.adapters, "weights": [round(x, 2) for x in model.weights]}
-            for model in models
-        ],
-        "scheduler": [type(pipe.scheduler).__name__, {k: str(v) for k, v in pipe.scheduler.config.items()}],
+        "models": described,
+        "scheduler": [type(pipe.scheduler).__name__, config],
         "settings": [settings.steps, settings.flow_shift, settings.guidance_scale, settings.guidance_scale_2],
     }
     return f"{models[0].class_name.lower()}-{hash_of(key)[:16]}"

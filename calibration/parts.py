@@ -66,8 +66,13 @@ class Tried:
 
     @property
     def full_steps(self) -> tuple[int, ...]:
-        calls = self.result.report["calls"] if self.result.report else ()
-        return tuple(sorted({call["step"] for call in calls if not call["reused"]}))
+        if not self.result.report:
+            return ()
+        full = set()
+        for call in self.result.report["calls"]:
+            if not call["reused"]:
+                full.add(call["step"])
+        return tuple(sorted(full))
 
 
 @dataclass(eq=False)
@@ -123,7 +128,8 @@ class CalibrationMaker(Maker):
 
     def _keep(self, name: str, video: GeneratedVideo) -> None:
         if self.videos is not None:
-            fps, path = video.settings.fps, self.videos / f"seed-{video.seed}-{name}.mp4"
+            fps = video.settings.fps
+            path = self.videos / f"seed-{video.seed}-{name}.mp4"
             save_video(video.frames, path, fps, sound=video.sound)
 
     def _videos(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
@@ -134,11 +140,15 @@ class CalibrationMaker(Maker):
         """
         plain = generate(self.pipe, prompt, settings, seed)
         self._keep("plain", plain)
-        rows, by_proxy = [], dict[tuple[str, float], Tried]()
+        rows = []
+        by_proxy = dict[tuple[str, float], Tried]()
         for draft, policy, speedups in data["tried"]:
-            profile, rows_of_draft = parse_profile(draft), []
+            profile = parse_profile(draft)
+            rows_of_draft = []
             for speedup in speedups:
-                known = by_proxy.get((profile.identity, speedup)) if policy == SCHEDULE else None
+                known = None
+                if policy == SCHEDULE:
+                    known = by_proxy.get((profile.identity, speedup))
                 row = known or self.try_profile(profile, policy, speedup, plain)
                 as_planned = policy == PROXY and row.full_steps == planned_steps(profile, speedup)
                 if as_planned and profile.recipe.proxy_share == 0:
@@ -175,7 +185,8 @@ class Parts:
         """The samples of these indices; sample 0 also tells the rounding of a 16-bit model."""
         units = []
         for index in indices:
-            prompt, seed = self.prompts[index % len(self.prompts)], self.seed + index
+            prompt = self.prompts[index % len(self.prompts)]
+            seed = self.seed + index
             details = {"bounds": INTERVALS, "rounding": index == 0, "settings": asdict(settings_for(prompt))}
             units.append(self._unit(f"sample-{index:04d}", "sample", prompt, seed, **details))
         samples = self._measure("recording", units)
@@ -190,28 +201,41 @@ class Parts:
     def verifications(self, profile: Profile, prompts: Sequence[str], both: bool) -> tuple[Tried, ...]:
         """Trials of the schedule and, with `both`, of the policy "proxy" at each speedup on each held-out prompt."""
         speedups = [row.speedup for row in profile.evidence.verifications]
-        tried = [(profile, policy, speedups) for policy in ((PROXY, SCHEDULE) if both else (SCHEDULE,))]
-        by_draft = self.trials("verification", tried, prompts)
-        return tuple(row for by_speedup in by_draft for rows in by_speedup for row in rows)
+        drafts = [(profile, SCHEDULE, speedups)]
+        if both:
+            # First, because videos of "proxy" that follow the schedule also count for it.
+            drafts.insert(0, (profile, PROXY, speedups))
+        verified: list[Tried] = []
+        for by_speedup in self.trials("verification", drafts, prompts):
+            for rows in by_speedup:
+                verified.extend(rows)
+        return tuple(verified)
 
     def trials(
         self, name: str, drafts: Sequence[tuple[Profile, str, Sequence[float]]], prompts: Sequence[str]
     ) -> list[list[list[Tried]]]:
         """By draft (profile, policy, speedups), then by speedup, the trials of each prompt; `name` is in `TRIALS`."""
         stage, offset = TRIALS[name]
-        data = [(profile.to_dict(), policy, list(speedups)) for profile, policy, speedups in drafts]
-        units = [
-            self._unit(f"{name}-{index:04d}", "videos", prompt, self.seed + offset + index, tried=data)
-            for index, prompt in enumerate(prompts)
-        ]
+        tried = []
+        for profile, policy, speedups in drafts:
+            tried.append((profile.to_dict(), policy, list(speedups)))
+        units = []
+        for index, prompt in enumerate(prompts):
+            seed = self.seed + offset + index
+            units.append(self._unit(f"{name}-{index:04d}", "videos", prompt, seed, tried=tried))
         by_prompt = parse(list[list[list[Tried]]], self._measure(stage, units), name)
-        return [[list(rows) for rows in zip(*of_prompts, strict=True)] for of_prompts in zip(*by_prompt, strict=True)]
+        # A unit holds all drafts of one prompt; the caller reads all prompts of one draft.
+        by_draft = []
+        for speedups_of_prompts in zip(*by_prompt, strict=True):
+            by_draft.append([list(rows) for rows in zip(*speedups_of_prompts, strict=True)])
+        return by_draft
 
     def _unit(self, name: str, part: str, prompt: str, seed: int, **details: Any) -> Unit:
         """The unit of a part, with the hashes of the files that its prompt names."""
-        files = hash_files(prompt)
-        start = {"prompt": prompt, "seed": seed} | ({"files": files} if files else {})
-        return Unit(name, {**self.key, "part": part, **start, **details})
+        data: dict[str, Any] = {**self.key, "part": part, "prompt": prompt, "seed": seed}
+        if files := hash_files(prompt):
+            data["files"] = files
+        return Unit(name, data | details)
 
     def _measure(self, stage: str, units: Sequence[Unit]) -> list[Any]:
         run(units, self.maker, self.store, self.executor, progress=progress_of(stage, self.progress), retry_failed=True)

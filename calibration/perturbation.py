@@ -43,7 +43,8 @@ class Outputs:
 
     def keep(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         output = forward(*args, **kwargs)
-        self.tensors.append(tuple(tensor.detach().cpu() for tensor in tensors_of(output)))
+        kept = [tensor.detach().cpu() for tensor in tensors_of(output)]
+        self.tensors.append(tuple(kept))
         self.kind = type(output)
         return output
 
@@ -55,20 +56,26 @@ class Replay:
     """
 
     def __init__(self, kept: Outputs, sigmas: Sequence[float], start: int, reused: Collection[int]) -> None:
-        self.kept, self.sigmas, self.start, self.reused = kept, sigmas, start, reused
+        self.kept = kept
+        self.sigmas = sigmas
+        self.start = start
+        self.reused = reused
         self.calls = 0
         # by the call's place, the step and the outputs of the last two
         self.full = defaultdict[int, deque[tuple[int, tuple[Tensor, ...]]]](lambda: deque(maxlen=2))
 
     def answer(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        call, self.calls = self.calls, self.calls + 1
+        call = self.calls
+        self.calls += 1
         step = self.kept.steps[call]
         full = self.full[call - self.kept.steps.index(step)]
         if step in self.reused:
             (older, before), (newest, last) = full
             ahead = slope_ahead(self.sigmas[step], self.sigmas[newest], self.sigmas[older])
-            predicted = tuple(b + ahead * (b - a) for a, b in zip(before, last, strict=True))
-            return build_output(predicted, self.kept.kind)
+            predicted = []
+            for a, b in zip(before, last, strict=True):
+                predicted.append(b + ahead * (b - a))
+            return build_output(tuple(predicted), self.kept.kind)
         if step < self.start:
             device = next(value.device for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
             tensors = tuple(tensor.to(device) for tensor in self.kept.tensors[call])
@@ -89,7 +96,9 @@ class _Hook(PluginHook):
 
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         forward = self.fn_ref.original_forward
-        return forward(*args, **kwargs) if self.removed else self.answer(forward, *args, **kwargs)
+        if self.removed:
+            return forward(*args, **kwargs)
+        return self.answer(forward, *args, **kwargs)
 
 
 @contextmanager
@@ -110,9 +119,12 @@ def perturbed_schedule(steps: int, interval: tuple[float, float], switch: int = 
     The first two steps, the last and `switch`, the first one of a second transformer, are full.
     """
     first = min(max(2, round(interval[0] * steps)), steps - 2)
-    reused = range(first, min(max(first + 1, round(interval[1] * steps)), steps - 1), 2)
-    places = {step + 1 if step == switch else step for step in reused}
-    return tuple(step for step in range(steps) if step not in places)
+    end = min(max(first + 1, round(interval[1] * steps)), steps - 1)
+    reused = set(range(first, end, 2))
+    if switch in reused:
+        reused.remove(switch)
+        reused.add(switch + 1)
+    return tuple(step for step in range(steps) if step not in reused)
 
 
 def perturb(
@@ -126,9 +138,13 @@ def perturb(
         changed = generate(pipe, recording.prompt, plain.settings, recording.seed, decode=False)
     final = float((changed.latents - plain.latents).square().mean())
     # The final latent is the first stream's.
-    model = ScheduleError([recording], corrects=False, shares=(1.0, *(0.0 for _ in recording.further)))
+    shares = (1.0, *[0.0] * len(recording.further))
+    model = ScheduleError([recording], corrects=False, shares=shares)
+    # Without propagation, this is the error that reuse introduces.
     introduced = float(model.final_error(schedule, ErrorPropagation())[0])
-    sensitivity = math.sqrt(final / introduced) if introduced > 0 else 1.0
+    sensitivity = 1.0
+    if introduced > 0:
+        sensitivity = math.sqrt(final / introduced)
     sigma = fmean(recording.sigmas[step] for step in reused)
     return interval, sigma, min(max(sensitivity, SENSITIVITIES[0]), SENSITIVITIES[1])
 
@@ -141,9 +157,16 @@ def propagation_of(perturbations: Sequence[Perturbation]) -> ErrorPropagation:
     """
     logs: dict[float, list[float]] = {0.0: [0.0]}
     for interval in {interval for interval, _, _ in perturbations}:
-        measured = [(sigma, math.log(value)) for index, sigma, value in perturbations if index == interval]
-        own, prior = median(log for _, log in measured), math.log(PRIOR[interval])
-        shrunk = (len(measured) * own + PRIOR_SAMPLES * prior) / (len(measured) + PRIOR_SAMPLES)
-        logs.setdefault(round_digits(fmean(sigma for sigma, _ in measured)), []).append(shrunk)
+        sigmas = []
+        measured = []
+        for index, sigma, sensitivity in perturbations:
+            if index == interval:
+                sigmas.append(sigma)
+                measured.append(math.log(sensitivity))
+        # The prior counts as so many samples.
+        prior = math.log(PRIOR[interval])
+        shrunk = (len(measured) * median(measured) + PRIOR_SAMPLES * prior) / (len(measured) + PRIOR_SAMPLES)
+        logs.setdefault(round_digits(fmean(sigmas)), []).append(shrunk)
     levels = sorted(logs, reverse=True)
-    return ErrorPropagation(tuple(levels), tuple(round_digits(math.exp(fmean(logs[level])), 5) for level in levels))
+    sensitivities = [round_digits(math.exp(fmean(logs[level])), 5) for level in levels]
+    return ErrorPropagation(tuple(levels), tuple(sensitivities))

@@ -10,7 +10,7 @@ from diffusers import DiffusionPipeline
 from galaxydit.calibration.build_profile import ProfileBuilder
 from galaxydit.calibration.full_precision import is_rounded
 from galaxydit.calibration.parts import Sample
-from galaxydit.calibration.perturbation import propagation_of
+from galaxydit.calibration.perturbation import Perturbation, propagation_of
 from galaxydit.calibration.rank import rank_proxies
 from galaxydit.calibration.recording import Array, Recording, estimated_rounding, ratios_of_distances
 from galaxydit.calibration.search import FullSteps, Order, ScheduleError, planned_schedules
@@ -45,9 +45,16 @@ class Planner:
     agrees: bool = True  # whether the recordings serve for videos of full size
 
     def profile(self, samples: Sequence[Sample]) -> Profile:
-        dtype = "float32" if is_rounded(self.pipe) else dtype_of(next(iter(transformers_of(self.pipe).values())))
+        if is_rounded(self.pipe):  # `in_float32` widens such weights
+            dtype = "float32"
+        else:
+            dtype = dtype_of(next(iter(transformers_of(self.pipe).values())))
         recorded = Recorded(samples[0].recording.latent_shape, dtype, self.excess_db)
-        where = {"latent_shape": self.full_shape} | {name: self.timing[name] for name in ("device", "versions")}
+        where = {
+            "latent_shape": self.full_shape,
+            "device": self.timing["device"],
+            "versions": self.timing["versions"],
+        }
         return self.builder(samples).profile(self.name, self.settings, recorded, **where)
 
     def builder(self, samples: Sequence[Sample]) -> ProfileBuilder:
@@ -65,17 +72,26 @@ class Planner:
         Schedules agree if they do not err much more on the video than those of other recordings do on each.
         """
         first = samples[0].recording
+        # The recordings of weights that cannot be widened have their rounding subtracted, too.
         if first.rounding and not is_rounded(self.pipe):
             full = full.without_rounding(estimated_rounding(full)).rounded
-        self.full_shape, self.ratios = full.latent_shape, ratios_of_distances(full, first)
-        rounded, growth = [recording.rounded for recording in self.recordings(samples)], _propagation(samples)
+        self.full_shape = full.latent_shape
+        self.ratios = ratios_of_distances(full, first)
+        rounded = [recording.rounded for recording in self.recordings(samples)]
+        growth = _propagation(samples)
         self.excess_db = max(0.0, self._excess((rounded, growth), ([full], growth)))
-        others = [(rounded[:index] + rounded[index + 1 :], [rounded[index]]) for index in range(len(rounded))]
-        usual = [self._excess((left, growth), (one, growth)) for left, one in others if left]
-        usual_db = max(usual, default=USUAL_DB)
+        # The same for each recording, with schedules from the others.
+        usual_db = USUAL_DB
+        if len(rounded) > 1:
+            usual = []
+            for index, recording in enumerate(rounded):
+                others = rounded[:index] + rounded[index + 1 :]
+                usual.append(self._excess((others, growth), ([recording], growth)))
+            usual_db = max(usual)
         self.agrees = self.excess_db <= MUCH_WORSE * usual_db
+        serve = "serve" if self.agrees else "do not serve"
         return (
-            f"the recordings {'serve' if self.agrees else 'do not serve'} for videos of full size: on one plain video "
+            f"the recordings {serve} for videos of full size: on one plain video "
             f"their schedules have up to {self.excess_db:.1f} dB more error than the best for this video, on each "
             f"recording those of the others up to {usual_db:.1f} dB"
         )
@@ -88,21 +104,28 @@ class Planner:
 
     def _excess(self, planned: Measured, measured: Measured) -> float:
         """The largest error, over the speedups, of schedules from `planned` on `measured`, over the least, in dB."""
-        (recordings, growth), corrects = measured, not draws_noise(self.pipe.scheduler)
+        recordings, growth = measured
+        planned_recordings, planned_growth = planned
+        corrects = not draws_noise(self.pipe.scheduler)
         order: Order = 1 if corrects else 0
         counts = sorted({full_step_count(recordings[0].steps, speedup) for speedup in self.speedups})
-        model, other = ScheduleError(recordings, corrects), ScheduleError(planned[0], corrects)
+        model = ScheduleError(recordings, corrects)
         best = planned_schedules(model, growth, counts, order)
-        tried = planned_schedules(other, planned[1], counts, order)
+        tried = planned_schedules(ScheduleError(planned_recordings, corrects), planned_growth, counts, order)
 
         def decibels(schedule: FullSteps) -> float:
             errors = model.final_error(schedule, growth, order=order, coherence=0.0)
-            return float(10 * np.log10(np.maximum(errors, 1e-30)).mean())
+            return float(10 * np.log10(np.maximum(errors, 1e-30)).mean())  # mean over the recordings, like PSNR
 
-        return max(
-            decibels(tried[count]) - decibels(best[count]) for count in counts if count in best and count in tried
-        )
+        excesses = []
+        for count in counts:
+            if count in best and count in tried:
+                excesses.append(decibels(tried[count]) - decibels(best[count]))
+        return max(excesses)
 
 
 def _propagation(samples: Sequence[Sample]) -> ErrorPropagation:
-    return propagation_of([row for sample in samples for row in sample.perturbations])
+    perturbations: list[Perturbation] = []
+    for sample in samples:
+        perturbations.extend(sample.perturbations)
+    return propagation_of(perturbations)

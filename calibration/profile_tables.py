@@ -17,13 +17,17 @@ SHOWN_PROXIES = 12  # in a terminal and on a card, of the ranking, from the best
 
 def terminal_tables(profile: Profile) -> list[Table]:
     """The ranking, the proxies that were compared by videos, and the targets."""
-    tables = ranking_table(profile)[:SHOWN_PROXIES], compared_table(profile), target_table(profile)
-    return [Table.of(rows, PAGE_ONLY) for rows in tables if rows]
+    tables = []
+    for rows in (ranking_table(profile)[:SHOWN_PROXIES], compared_table(profile), target_table(profile)):
+        if rows:
+            tables.append(Table.of(rows, PAGE_ONLY))
+    return tables
 
 
 def target_table(profile: Profile) -> Rows:
     """One row for each requested speedup: blocks and PSNR of both policies, the better policy, and seconds."""
-    evidence, seconds = profile.evidence, profile.evidence.seconds or Seconds(0.0, 0.0, 0.0, 0.0, (), ())
+    evidence = profile.evidence
+    seconds = profile.evidence.seconds or Seconds(0.0, 0.0, 0.0, 0.0, (), ())
     speedups = evidence.verifications, seconds.predicted_speedup, seconds.measured_speedup
     by_proxy = {verification.speedup: verification for verification in evidence.proxy_verifications}
     rows = []
@@ -46,64 +50,63 @@ def target_table(profile: Profile) -> Rows:
 
 def compared_table(profile: Profile) -> Rows:
     """One row for each proxy that was compared by videos, the chosen one first."""
-    rows = {row.proxy: row for row in profile.evidence.ranking}
-    return [
-        {
-            "proxy": compared.proxy,
-            "rho": f"{rows[compared.proxy].rho:.3f}",
-            "between samples": f"{rows[compared.proxy].between:.3f}",
-            **{f"PSNR at {at.speedup:g}x": _psnr(at) for at in compared.measured},
-        }
-        for compared in profile.evidence.compared_proxies
-    ]
+    ranked = {row.proxy: row for row in profile.evidence.ranking}
+    table = []
+    for compared in profile.evidence.compared_proxies:
+        rank = ranked[compared.proxy]
+        cells = {"proxy": compared.proxy, "rho": f"{rank.rho:.3f}", "between samples": f"{rank.between:.3f}"}
+        for measured in compared.measured:
+            cells[f"PSNR at {measured.speedup:g}x"] = _psnr(measured)
+        table.append(cells)
+    return table
 
 
 def ranking_table(profile: Profile) -> Rows:
     """One row for each proxy: correlations with 95 % intervals, and the cost of reading it."""
-    return [
-        {
-            "proxy": row.proxy,
-            "rho": f"{row.rho:.3f}",
-            "95 % interval": f"{row.low:.3f} to {row.high:.3f}",
-            "between samples": f"{row.between:.3f}",
-            "its 95 % interval": f"{row.between_low:.3f} to {row.between_high:.3f}",
-            "order 0 after 20 %": f"{row.paper:.3f}",
-            "cost, % of a step": f"{100 * row.cost:.1f}",
-        }
-        for row in profile.evidence.ranking
-    ]
+    table = []
+    for row in profile.evidence.ranking:
+        table.append(
+            {
+                "proxy": row.proxy,
+                "rho": f"{row.rho:.3f}",
+                "95 % interval": f"{row.low:.3f} to {row.high:.3f}",
+                "between samples": f"{row.between:.3f}",
+                "its 95 % interval": f"{row.between_low:.3f} to {row.between_high:.3f}",
+                "order 0 after 20 %": f"{row.paper:.3f}",
+                "cost, % of a step": f"{100 * row.cost:.1f}",
+            }
+        )
+    return table
 
 
 def redundancy_table(redundancy: Redundancy) -> Rows:
     """One row for each part of a block and branch: mean change since the step before, and shares of small changes."""
     changes = redundancy.array[..., 1:]
-    return [
-        {
-            "part": f"{part.replace('_', ' ')}, {branch}",
-            "mean change": f"{changes[row, column].mean():.3f}",
-            **{
-                f"below {limit:g}": f"{100 * (changes[row, column] < limit).mean():.0f} %"
-                for limit in (0.02, 0.05, 0.1)
-            },
-        }
-        for column, part in enumerate(redundancy.parts)
-        for row, branch in enumerate(redundancy.branches)
-    ]
+    table = []
+    for column, part in enumerate(redundancy.parts):
+        for row, branch in enumerate(redundancy.branches):
+            of_part = changes[row, column]
+            cells = {"part": f"{part.replace('_', ' ')}, {branch}", "mean change": f"{of_part.mean():.3f}"}
+            for limit in (0.02, 0.05, 0.1):
+                cells[f"below {limit:g}"] = f"{100 * (of_part < limit).mean():.0f} %"
+            table.append(cells)
+    return table
 
 
 def settings_table(profile: Profile) -> Rows:
-    conditions, model, propagation = profile.conditions, profile.model, profile.evidence.propagation
+    conditions = profile.conditions
+    model = profile.model
+    propagation = profile.evidence.propagation
     names = ("scheduler", "steps", "flow_shift", "guidance_scale", "latent_shape", "dtype", "device", "samples", "seed")
     levels = zip(propagation.sensitivities, propagation.sigmas, strict=True)
-    rows = {
-        "model": model.class_name,
-        "adapters": ", ".join(model.adapters) or "none",
-        **{name.replace("_", " "): str(getattr(conditions, name)) for name in names},
-        "sensitivity": ", ".join(f"{value:.3g} at sigma {sigma:.2f}" for value, sigma in levels) or "not measured",
-        "prompts, SHA-256": conditions.prompts_sha256,
-        **conditions.versions,
-    }
-    return [{"setting": name, "value": text} for name, text in rows.items()]
+    sensitivities = [f"{value:.3g} at sigma {sigma:.2f}" for value, sigma in levels]
+    values = {"model": model.class_name, "adapters": ", ".join(model.adapters) or "none"}
+    for name in names:
+        values[name.replace("_", " ")] = str(getattr(conditions, name))
+    values["sensitivity"] = ", ".join(sensitivities) or "not measured"
+    values["prompts, SHA-256"] = conditions.prompts_sha256
+    values |= conditions.versions
+    return [{"setting": name, "value": text} for name, text in values.items()]
 
 
 def card_of(profile: Profile, model: str, repository: str) -> str:

@@ -37,16 +37,25 @@ def read_lines(path: Path, field: str = "prompts") -> list[str]:
     kind = path.suffix.lower()
     if kind in (".yaml", ".yml"):
         raise refusal(field, str(path), "lines of text, CSV, TSV or JSON", "write one prompt a line")
+    # A table may have any ending, if its header has the column "prompt".
     header = re.split("[\t,;]", text.partition("\n")[0].lower())
-    if kind in (".csv", ".tsv") or "prompt" in (cell.strip(' "\r') for cell in header):
+    if kind in (".csv", ".tsv") or "prompt" in [cell.strip(' "\r') for cell in header]:
         return _of_table(field, path, text)
     if kind == ".json" or (text.lstrip().startswith("[") and _loaded(text) is not None):
         prompts = _loaded(text)
         if not isinstance(prompts, list):
             raise refusal(field, str(path), "a list in JSON", "write a list of prompts, or JSON lines as .jsonl")
         return [_of_json(field, path, prompt) for prompt in prompts]
-    lines = [line for each in text.split("\n") if (line := each.strip())]
-    return [_of_json(field, path, _loaded(line), line) for line in lines] if kind == ".jsonl" else lines
+    prompts = []
+    for each in text.split("\n"):
+        line = each.strip()
+        if not line:
+            continue
+        if kind == ".jsonl":
+            prompts.append(_of_json(field, path, _loaded(line), line))
+        else:
+            prompts.append(line)
+    return prompts
 
 
 def _loaded(text: str) -> Any:
@@ -77,14 +86,21 @@ def _of_table(field: str, path: Path, text: str) -> list[str]:
         raise refusal(field, str(path), f"one column {twice[0]}, not {header}", "rename or delete the others")
     prompts = []
     for line, row in rows:
-        cells = {name: cell.strip() for name, cell in zip(columns, row, strict=False) if cell.strip()}
+        cells = {}
+        for name, cell in zip(columns, row, strict=False):
+            if cell.strip():
+                cells[name] = cell.strip()
+        # A separator within a text makes cells too many.
         if len(row) > len(columns) or (cells and "prompt" not in cells):
             what = f"a prompt and no more cells than columns in line {line}"
             raise refusal(field, str(path), what, "put quotes around texts with the separator")
-        files = {name: cells[name] for name in (*IMAGES, *VIDEOS) if name in cells}
-        if cells:
-            prompt = {"prompt": cells["prompt"], **files}
-            prompts.append(json.dumps(prompt, ensure_ascii=False) if files else cells["prompt"])
+        if not cells:
+            continue
+        inputs = {name: cells[name] for name in READ_COLUMNS if name in cells}
+        if len(inputs) > 1:
+            prompts.append(json.dumps(inputs, ensure_ascii=False))
+        else:
+            prompts.append(cells["prompt"])
     if unread := set(columns) - {*READ_COLUMNS}:
         said = f"galaxydit: {field}={str(path)!r}: the columns {', '.join(sorted(unread))} are not read"
         warnings.warn(said, DataWarning, stacklevel=3)
@@ -119,7 +135,8 @@ def default_prompts(pipe: "DiffusionPipeline") -> list[str]:
     """The prompts that come with the plugin: captions for the embedded model, 16 sentences for others."""
     from galaxydit.pipelines.published_models import WAN_TINY, own_settings
 
-    return read_prompts(WAN_TINY_PROMPTS if own_settings(pipe) == WAN_TINY else PROMPTS)
+    is_embedded = own_settings(pipe) == WAN_TINY
+    return read_prompts(WAN_TINY_PROMPTS if is_embedded else PROMPTS)
 
 
 def split_prompts(prompts: Sequence[str], steps: int | None, verifies: bool) -> tuple[list[str], list[str]]:

@@ -69,7 +69,10 @@ def choose_proxy(ranking: Ranking) -> tuple[str, str]:
     """
     rows = _rows_that_vary(ranking) or ranking.rows
     best = max(rows, key=lambda row: row.rho)
-    equal = [row for row in rows if row is best or worse_by(ranking, row.proxy, best.proxy) <= MARGIN]
+    equal = []
+    for row in rows:
+        if row is best or worse_by(ranking, row.proxy, best.proxy) <= MARGIN:
+            equal.append(row)
     chosen = min(equal, key=lambda row: (row.cost, -row.rho))
     rho = f"rho {best.rho:.3f} ({best.low:.3f} to {best.high:.3f})"
     if chosen is not best:
@@ -101,6 +104,7 @@ def proxies_to_compare(ranking: Ranking, chosen: str) -> tuple[str, ...]:
         wanted.append(max(rows, key=lambda row: row.between).proxy)
     wanted += [row.proxy for row in rows if PROXIES[row.proxy].cost == 0]
     wanted += [row.proxy for row in rows]
+    # Proxies of one tensor differ by their distance alone, so the first one stands for all.
     by_tensor: dict[str, str] = {}
     for proxy in wanted:
         by_tensor.setdefault(PROXIES[proxy].tensor_name, proxy)
@@ -124,6 +128,7 @@ def between_samples(recordings: Sequence[Recording], proxy: str) -> tuple[float,
             terms = _terms_between(recordings, proxy, order, lag)
             for recording, of_sample in zip(recordings, terms, strict=True):
                 products[recording.prompt].append(of_sample)
+    # By prompt, because samples of one prompt are not independent.
     totals = np.array([np.sum(products[prompt], axis=0) for prompt in sorted(products)])
     resampled = totals[draws_of(len(totals))].sum(axis=1)
     low, high = np.quantile(_pooled_correlation(resampled), [0.025, 0.975])
@@ -145,7 +150,8 @@ def _terms_between(recordings: Sequence[Recording], proxy: str, order: int, lag:
 def spearman_z(first: Array, second: Array) -> float:
     """Fisher's z of Spearman's rho where both are finite, in [-5, 5]; 0 for fewer than 3 places or constant values."""
     known = np.isfinite(first) & np.isfinite(second)
-    first, second = first[known], second[known]
+    first = first[known]
+    second = second[known]
     if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return 0.0
     rho = float(spearmanr(first, second).statistic)
@@ -161,10 +167,13 @@ def _z_along(recordings: Sequence[Recording], proxy: str, orders: Sequence[int],
     """
     values: dict[str, list[float]] = defaultdict(list)
     for recording in recordings:
-        if not np.median(recording.distances[proxy]) >= ROUNDING_ERROR:
+        if not np.median(recording.distances[proxy]) >= ROUNDING_ERROR:  # a median of NaN counts as constant, too
             values[recording.prompt].append(0.0)
             continue
-        start = FIRST_STEP if warmup is None else math.ceil(recording.steps * warmup)
+        if warmup is None:
+            start = FIRST_STEP
+        else:
+            start = math.ceil(recording.steps * warmup)
         z = []
         for order in orders:
             for lag in LAGS:

@@ -58,10 +58,9 @@ class Recording:
 
     def scaled(self, ratios: Mapping[str, Array]) -> "Recording":
         """This recording with the distances of each proxy multiplied by its ratios, `(steps,)`."""
-        distances = {
-            proxy: tuple(map(round_digits, np.array(values) * ratios.get(proxy, 1.0)))
-            for proxy, values in self.distances.items()
-        }
+        distances = {}
+        for proxy, values in self.distances.items():
+            distances[proxy] = tuple(map(round_digits, np.array(values) * ratios.get(proxy, 1.0)))
         return replace(self, distances=distances)
 
     def without_rounding(self, rounding: float) -> "Recording":
@@ -76,7 +75,8 @@ class Recording:
 
     def accumulated(self, proxy: str, lag: int) -> Array:
         """Proxy distance summed over the last `lag` steps, `(steps,)`; NaN in each transformer's first `lag` steps."""
-        total, summed = np.cumsum(self.distances[proxy]), np.full(self.steps, np.nan)
+        total = np.cumsum(self.distances[proxy])
+        summed = np.full(self.steps, np.nan)
         summed[lag:] = total[lag:] - total[:-lag]
         summed[self.switch : self.switch + lag] = np.nan
         return summed
@@ -93,7 +93,8 @@ class Recording:
         errors = np.full(self.steps, np.nan)
         reach = gap + (gap_before if order else 0)
         for step in range(reach, self.steps):
-            if self.guided_norms[step] > 0 and not step - reach < self.switch <= step:
+            crosses_switch = step - reach < self.switch <= step
+            if self.guided_norms[step] > 0 and not crosses_switch:
                 older = step - reach if order else None
                 differences = as_differences(error_coefficients(self.sigmas, step, step - gap, older))
                 mean_square = max(0.0, float(differences @ self.products @ differences))
@@ -114,14 +115,23 @@ def _with_noise(recording: Recording | StreamRecording, share: float, sign: int 
     products = before + noise
     if sign < 0:  # a difference is at least as large as its smooth part, which the products of a longer lag show
         np.fill_diagonal(products, np.maximum(np.diagonal(products), 1e-3 * np.diagonal(before)))
-    return tuple(tuple(round_digits(value, 10) for value in row) for row in products)
+    return rounded_products(products.tolist())
+
+
+def rounded_products(products: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
+    """A matrix of products with ten digits, which their differences need."""
+    rows = []
+    for row in products:
+        rows.append(tuple(round_digits(value, 10) for value in row))
+    return tuple(rows)
 
 
 def ratios_of_distances(full: Recording, small: Recording) -> dict[str, Array]:
     """For each proxy, its distances in one recording divided by those in another, `(steps,)`; 1 where either is 0."""
     found = {}
     for proxy, values in full.distances.items():
-        above, below = np.array(values), np.array(small.distances[proxy])
+        above = np.array(values)
+        below = np.array(small.distances[proxy])
         found[proxy] = np.divide(above, below, out=np.ones_like(above), where=(above > 0) & (below > 0))
     return found
 
@@ -152,8 +162,10 @@ def median_change(recordings: Sequence[Recording]) -> float:
 def error_coefficients(sigmas: Sequence[float], step: int, newest: int, older: int | None) -> Array:
     """c, `(steps,)`: the error of predicting y[step] from these full steps, or by y[newest] alone, is sum c[i] y[i]."""
     coefficients = np.zeros(len(sigmas))
-    coefficients[newest], coefficients[step] = 1.0, -1.0
+    coefficients[newest] = 1.0
+    coefficients[step] = -1.0
     if older is not None:
+        # y[newest] + ahead (y[newest] - y[older]) predicts y[step]
         ahead = slope_ahead(sigmas[step], sigmas[newest], sigmas[older])
         coefficients[newest] += ahead
         coefficients[older] -= ahead

@@ -53,7 +53,10 @@ class ScheduleError:
         self.switch = recordings[0].switch
         self.streams: list[Recording | StreamRecording] = [recordings[0], *recordings[0].further]
         count = len(self.streams)
-        self.shares = np.full(count, 1 / count) if shares is None else np.array(shares) / np.sum(shares)
+        if shares is None:
+            self.shares = np.full(count, 1 / count)
+        else:
+            self.shares = np.array(shares) / np.sum(shares)
         self.products = np.array([self._products_of(recording) for recording in recordings])
         self.mean_products = self.products.mean(axis=0)
         self.interval_error = cache(self._interval_error)
@@ -64,7 +67,9 @@ class ScheduleError:
         streams: list[Recording | StreamRecording] = [recording, *recording.further]
         for share, stream in zip(self.shares, streams, strict=True):
             of_streams.append(share * np.array(stream.guided_products))
-        return of_streams[0] if len(of_streams) == 1 else block_diag(*of_streams)
+        if len(of_streams) == 1:
+            return of_streams[0]
+        return block_diag(*of_streams)
 
     def weighted(self, weights: Array) -> "ScheduleError":
         """The same with means over the recordings weighted by `weights`, `(recordings,)`."""
@@ -77,7 +82,7 @@ class ScheduleError:
 
         If `older` is None or a step of the other transformer, the prediction repeats `newest`.
         """
-        if older is None or (older < self.switch) != (newest < self.switch):
+        if older is not None and (older < self.switch) != (newest < self.switch):
             older = None
         return np.concatenate([self._error_of(stream, older, newest, following, order) for stream in self.streams])
 
@@ -85,14 +90,19 @@ class ScheduleError:
         self, stream: Recording | StreamRecording, older: int | None, newest: int, following: int, order: Order
     ) -> Array:
         """d(newest, following) of one stream, `(steps - 1,)`."""
-        sigmas, response = stream.sigmas, stream.scheduler_response
+        sigmas = stream.sigmas
+        response = stream.scheduler_response
+        if order == 0:
+            older = None
+        # w_i of the predicted steps
         weights = {step: response[step] for step in range(newest + 1, following)}
         if self.corrects and weights and following < len(sigmas) - 1:
-            share = CORRECTED[order if older is not None else 0]
+            # - w_b c of the full step b
+            share = CORRECTED[0] if older is None else CORRECTED[order]
             weights[following] = -response[following] * share * missed(sigmas, response, newest, following)
         error = np.zeros(len(sigmas))
         for step, weight in weights.items():
-            error += weight * error_coefficients(sigmas, step, newest, older if order else None)
+            error += weight * error_coefficients(sigmas, step, newest, older)
         return as_differences(error)
 
     def final_error(
@@ -104,16 +114,18 @@ class ScheduleError:
         response grows with e^2 and is incoherent across intervals, so only the linear fraction adds coherently.
         """
         intervals = zip((None, *full), full, full[1:], strict=False)
-        weighted = [
-            propagation.sensitivity(self.sigmas[newest]) * self.interval_error(older, newest, following, order)
-            for older, newest, following in intervals
-        ]
+        weighted = []
+        for older, newest, following in intervals:
+            sensitivity = propagation.sensitivity(self.sigmas[newest])
+            weighted.append(sensitivity * self.interval_error(older, newest, following, order))
         errors = np.array(weighted)
         total = errors.sum(axis=0)
+        # d' M d, with the products M: each interval by itself, or their sum
         incoherent = ((errors @ self.products) * errors).sum(axis=(1, 2))
         if coherence is None:
             coherence = 1 / (1 + max(0.0, float(incoherent.mean())) / HALF_COHERENT**2)
-        return np.maximum(0.0, (1 - coherence) * incoherent + coherence * (self.products @ total @ total))
+        coherent = self.products @ total @ total
+        return np.maximum(0.0, (1 - coherence) * incoherent + coherence * coherent)
 
 
 def planned_schedules(
@@ -145,7 +157,11 @@ def cheapest_schedules(errors: Array, most: int, *, warmup: int = 1, switch: int
     before = np.zeros(best.shape, dtype=int)
     best[0, 0, 1] = 0.0
     for at in range(steps - 1):
-        longest = 1 if at + 1 < warmup else min(LONGEST_GAP, (switch if at < switch else steps - 1) - at)
+        # Intervals end at the switch and at the last step, because both are full.
+        end = switch if at < switch else steps - 1
+        longest = min(LONGEST_GAP, end - at)
+        if at + 1 < warmup:
+            longest = 1
         for gap in range(1, longest + 1):
             totals = best[at, :, :-1] + errors[at, :, gap, None]
             before[at + gap, gap, 1:] = totals.argmin(axis=0)
@@ -154,9 +170,12 @@ def cheapest_schedules(errors: Array, most: int, *, warmup: int = 1, switch: int
     for used in range(1, most + 1):
         gap = int(best[-1, :, used].argmin())
         if np.isfinite(best[-1, gap, used]):
-            at, schedule = steps - 1, [steps - 1]
+            at = steps - 1
+            schedule = [at]
             for left in range(used, 1, -1):
-                at, gap = at - gap, int(before[at, gap, left])
+                gap_before = int(before[at, gap, left])
+                at -= gap
+                gap = gap_before
                 schedule.append(at)
             found[used] = tuple(reversed(schedule))
     return found
@@ -168,13 +187,14 @@ def interval_errors(model: ScheduleError, propagation: ErrorPropagation, order: 
     It is `(step, gap before, gap)`, where the full step before lies `gap before` steps earlier (0: none), and 0 where
     no step is reused or a full step would lie outside the generation.
     """
-    steps, places = len(model.sigmas), list(intervals(len(model.sigmas)))
+    steps = len(model.sigmas)
+    places = list(intervals(steps))
     errors = np.zeros((steps, LONGEST_GAP + 1, LONGEST_GAP + 1))
     sensitivities = [propagation.sensitivity(sigma) for sigma in model.sigmas]
-    rows = [
-        sensitivities[at] * model.interval_error(at - before if before else None, at, at + gap, order)
-        for at, before, gap in places
-    ]
+    rows = []
+    for at, before, gap in places:
+        older = at - before if before else None
+        rows.append(sensitivities[at] * model.interval_error(older, at, at + gap, order))
     if rows:
         stacked = np.array(rows)
         squares = np.einsum("ij,ij->i", stacked @ model.mean_products, stacked)
@@ -197,13 +217,15 @@ def balanced(model: ScheduleError, propagation: ErrorPropagation, counts: Sequen
     """
     for _ in range(ROUNDS):
         schedules = best_schedules(model, max(counts), propagation, warmup=WARMUP, order=order)
-        errors = [
-            model.final_error(schedules[count], propagation, order=order, coherence=0.0)
-            for count in counts
-            if count in schedules
-        ]
-        inverse = [1 / np.maximum(error, 1e-30) for error in errors if error.max() > 0]
-        if not inverse:
+        weights = []
+        for count in counts:
+            if count not in schedules:
+                continue
+            error = model.final_error(schedules[count], propagation, order=order, coherence=0.0)
+            if error.max() > 0:
+                inverse = 1 / np.maximum(error, 1e-30)
+                weights.append(inverse / inverse.sum())
+        if not weights:
             break
-        model = model.weighted(np.mean([each / each.sum() for each in inverse], axis=0))
+        model = model.weighted(np.mean(weights, axis=0))
     return model

@@ -57,15 +57,19 @@ def time_steps(pipe: DiffusionPipeline, prompt: str, settings: GenerationSetting
     """Times of a plain generation of three steps, after one of two steps that warms up."""
     transformers = list(transformers_of(pipe).values())
     stacks = [blocks_of(transformer, family_of(transformer)) for transformer in transformers]
-    blocks, device = len(stacks[0]), pipe._execution_device
+    blocks = len(stacks[0])
+    device = pipe._execution_device
     generate(pipe, prompt, replace(settings, steps=2), seed, decode=False)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     middle = [stack[blocks // 2] for stack in stacks]
     with _call_times(transformers, device) as call_times, _call_times(middle, device) as block_times:
         timed = generate(pipe, prompt, replace(settings, steps=STEPS), seed, decode=False)
-    calls, block_calls = (np.subtract(times[1::2], times[::2]).tolist() for times in (call_times, block_times))
-    block, branches = median(block_calls), max(1, len(calls) // STEPS)
+    # Each call notes its beginning and its end.
+    calls = np.subtract(call_times[1::2], call_times[::2]).tolist()
+    block_calls = np.subtract(block_times[1::2], block_times[::2]).tolist()
+    block = median(block_calls)
+    branches = max(1, len(calls) // STEPS)
     outside_blocks = branches * max(0.0, median(calls) - blocks * block)
     outside_transformer = max(0.0, (timed.denoise_seconds - sum(calls)) / STEPS)
     step = branches * blocks * block + outside_blocks + outside_transformer

@@ -36,11 +36,15 @@ def deviation_weight(recordings: Sequence[Recording], proxy: str, order: int) ->
         distances = np.array([recording.accumulated(proxy, lag) for recording in recordings])
         errors = np.array([recording.prediction_error(order, lag, lag) for recording in recordings])
         known = ((distances > 0) & (errors > 0)).all(axis=0)
-        log_distance, log_error = (np.log(values[:, known]) for values in (distances, errors))
+        log_distance = np.log(distances[:, known])
+        log_error = np.log(errors[:, known])
         deviation = log_distance - log_distance.mean(axis=0)
         product += float((deviation * (log_error - log_error.mean(axis=0))).sum())
         square += float((deviation**2).sum())
-    elasticity = product / square if square > NO_SPREAD else 0.0
+    # b = (sum of products) / (sum of squares), the slope through the means of each step
+    elasticity = 0.0
+    if square > NO_SPREAD:
+        elasticity = product / square
     return round_digits(np.clip(elasticity / (order + 2), 0.0, 1.0), 4)
 
 
@@ -49,7 +53,10 @@ def replay(recording: Recording, proxy: str, policy: Policy, limits: Limits) -> 
     controller = Controller(policy, limits)
     full: list[int] = []
     for step in range(recording.steps):
-        distance = None if step in (0, recording.switch) else recording.distances[proxy][step]
+        if step in (0, recording.switch):
+            distance = None
+        else:
+            distance = recording.distances[proxy][step]
         has_history = bool(full) and step != recording.switch
         observation = Observation(step, recording.steps, distance, has_history, recording.sigmas)
         if not controller.decide(observation).reuse:
@@ -65,7 +72,8 @@ def planned_steps(profile: Profile, speedup: float) -> tuple[int, ...]:
 def follows_schedule(recordings: Sequence[Recording], profile: Profile, speedup: float) -> bool:
     """Whether the policy "proxy" computes just the planned steps in the replay of every recording."""
     limits = Limits(warmup=profile.target_for(speedup).warmup, max_consecutive=None)
-    policy, planned = proxy_policy(profile, speedup), planned_steps(profile, speedup)
+    policy = proxy_policy(profile, speedup)
+    planned = planned_steps(profile, speedup)
     same = all(replay(recording, profile.recipe.proxy, policy, limits) == planned for recording in recordings)
     return same and profile.recipe.proxy_share == 0
 
@@ -80,18 +88,28 @@ def solve_threshold(
     """
 
     def excess(threshold: float) -> float:
-        free, steps = replace(policy, threshold=threshold, leeway=None), recordings[0].steps
-        counts = [len(replay(recording, proxy, free, limits)) for recording in recordings]
-        return fmean((count + share * (steps - count)) / steps for count in counts) - 1 / speedup
+        free = replace(policy, threshold=threshold, leeway=None)
+        steps = recordings[0].steps
+        fractions = []
+        for recording in recordings:
+            count = len(replay(recording, proxy, free, limits))
+            fractions.append((count + share * (steps - count)) / steps)
+        return fmean(fractions) - 1 / speedup
 
     if abs(excess(1.0)) <= CLOSE_ENOUGH / speedup:
         return 1.0
-    low, high = (float(np.log(end)) for end in RANGE)
+    low = float(np.log(RANGE[0]))
+    high = float(np.log(RANGE[1]))
     tried = {}
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         tried[middle] = excess(float(np.exp(middle)))
-        low, high = (middle, high) if tried[middle] > 0 else (low, middle)
+        # A higher threshold computes fewer steps.
+        if tried[middle] > 0:
+            low = middle
+        else:
+            high = middle
     closest = min(map(abs, tried.values()))
     equal = [threshold for threshold, distance in tried.items() if abs(distance) <= closest + 1e-9]
+    # The logarithm nearest to 0 is the threshold nearest to 1.
     return round_digits(float(np.exp(min(equal, key=abs))), 5)

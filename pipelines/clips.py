@@ -59,7 +59,9 @@ def read_clip(
     Raises GalaxyDiTError as `shown_frames`, for a rate that is not allowed, and for a video of more than `MOST_IMAGES`
     images.
     """
-    rate = None if fps is None else Fraction(check_fps(fps)).limit_denominator(1001)
+    rate = None
+    if fps is not None:
+        rate = Fraction(check_fps(fps)).limit_denominator(1001)
     wanted = Counter(sources)
     images: list[Image.Image] = []
     taken: list[int] = []
@@ -72,7 +74,9 @@ def read_clip(
             before_end = ceil(shown.end * rate - Fraction(1, 2))  # number of images k with (k + 1/2) / rate < end
             times = max(before_end - len(taken), int(index == 0))
         if len(taken) + times > MOST_IMAGES:
-            expected = f"a video of at most {MOST_IMAGES} frames{'' if fps is None else f' at {fps:g} per second'}"
+            expected = f"a video of at most {MOST_IMAGES} frames"
+            if fps is not None:
+                expected += f" at {fps:g} per second"
             raise refusal("path", str(path), expected, "cut it")
         taken += [index] * times
         kept = min(times, most - len(images))
@@ -104,7 +108,9 @@ def read_videos(
     Raises GalaxyDiTError as `read_clip`, for videos of unequal length and for one shorter than `num_frames`.
     """
     videos: dict[str, list[Image.Image]] = {}
-    lead, clip, sources = "", None, tuple[int, ...]()
+    lead = ""
+    clip = None
+    sources = tuple[int, ...]()
     for name, path in paths.items():
         if clip is None:
             lead = name
@@ -133,8 +139,9 @@ def fit_images(
     Raises GalaxyDiTError for videos without frames or of unequal length, and for one shorter than `num_frames`.
     """
     fitted: dict[str, list[Image.Image]] = {}
+    lead = next(iter(videos), "")  # the first video
     for name, images in videos.items():
-        lead, length = next((lead, len(other)) for lead, other in videos.items())
+        length = len(videos[lead])
         if len(images) != length or not images:
             expected = f"{length} frames, as many as {lead} has" if length else "at least one frame"
             raise refusal(name, f"{len(images)} frames", expected, "pass videos of equal length")

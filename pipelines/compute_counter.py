@@ -79,14 +79,14 @@ def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[st
         transformer(*args, **kwargs)
     root = type(transformer).__name__
     counts = {name: sum(ops.values()) for name, ops in counter.get_flop_counts().items()}
-    parts = tuple(
-        BlockPart(part, layer, float(counts[f"{root}.{part}"]), elements)
-        for part, (layer, elements) in first.items()
-        if counts.get(f"{root}.{part}")
-    )
+    parts = []
+    for part, (path, elements) in first.items():
+        operations = counts.get(f"{root}.{part}")
+        if operations:
+            parts.append(BlockPart(part, path, float(operations), elements))
     if not parts:
         raise ValueError(f"{root} ran no layer with weights in its blocks: it cannot be compared")
-    return parts
+    return tuple(parts)
 
 
 def _layers_in_parts(transformer: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
@@ -111,7 +111,8 @@ class ComputeCounter(ExitStack):
         super().__init__()
         self.flops = 0.0
         self.bytes_held: int | None = None
-        self._read, self._calls = read_bytes, 0
+        self._read = read_bytes
+        self._calls = 0
         for part in parts:
             layer = transformer.get_submodule(part.marker)
             self.enter_context(layer.register_forward_pre_hook(partial(self._add, part)))

@@ -66,7 +66,9 @@ def _is_text(node: ast.stmt) -> bool:
 def device_name(pipe: DiffusionPipeline) -> str:
     """The device on which the pipeline computes, such as "NVIDIA H200" or "cpu x86_64"."""
     device = pipe._execution_device  # pipe.device is the CPU where weights are offloaded
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type} {platform.machine()}"
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type} {platform.machine()}"
 
 
 def product_name(device: torch.device) -> str:
@@ -74,8 +76,12 @@ def product_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     cpuinfo = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*: (.+)", cpuinfo.read_text(encoding="utf-8")) if cpuinfo.exists() else []
-    return names[0] if names else platform.processor() or platform.machine()
+    names = []
+    if cpuinfo.exists():
+        names = re.findall(r"model name\s*: (.+)", cpuinfo.read_text(encoding="utf-8"))
+    if names:
+        return names[0]
+    return platform.processor() or platform.machine()
 
 
 def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
@@ -83,21 +89,26 @@ def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict
 
     "transformers", "weights" and "configs" (hashes) are by component.
     """
-    modules = {name: part for name, part in pipe.components.items() if isinstance(part, nn.Module)}
-    configs = {name: getattr(part, "config", None) or _tokens_of(part) for name, part in pipe.components.items()}
+    transformers = {}
+    for name, transformer in transformers_of(pipe).items():
+        transformers[name] = {
+            "config": plain_config(transformer),
+            "dtype": str(transformer.dtype),
+            "adapters": hash_of(adapter_states(transformer)),
+        }
+    weights = {}
+    configs = {}
+    for name, part in pipe.components.items():
+        if isinstance(part, nn.Module):
+            weights[name] = hash_weights(part)
+        if config := getattr(part, "config", None) or _tokens_of(part):
+            configs[name] = hash_of(_plain(config))
     return {
         "pipeline": type(pipe).__name__,
         "config": plain_config(pipe),
-        "transformers": {
-            name: {
-                "config": plain_config(transformer),
-                "dtype": str(transformer.dtype),
-                "adapters": hash_of(adapter_states(transformer)),
-            }
-            for name, transformer in transformers_of(pipe).items()
-        },
-        "weights": {name: hash_weights(part) for name, part in modules.items()},
-        "configs": {name: hash_of(_plain(config)) for name, config in configs.items() if config},
+        "transformers": transformers,
+        "weights": weights,
+        "configs": configs,
         "scheduler": _plain(pipe.scheduler.config),
         "settings": asdict(settings),
     }
@@ -123,10 +134,19 @@ def hash_weights(module: nn.Module) -> str:
 def _tokens_of(part: Any) -> dict[str, Any]:
     """A tokenizer.json without "padding" and "truncation", those of the last call; empty for other components."""
     backend = getattr(part, "backend_tokenizer", None)
-    content = {} if backend is None else json.loads(backend.to_str())
+    content = {}
+    if backend is not None:
+        content = json.loads(backend.to_str())
     return {name: value for name, value in content.items() if name not in ("padding", "truncation")}
 
 
 def _plain(config: Any) -> dict[str, str]:
-    values = config if isinstance(config, Mapping) else getattr(config, "to_dict", dict)()
-    return {name: str(value) for name, value in values.items() if not name.startswith(("_", "transformers_version"))}
+    if isinstance(config, Mapping):
+        values = config
+    else:
+        values = getattr(config, "to_dict", dict)()
+    plain = {}
+    for name, value in values.items():
+        if not name.startswith(("_", "transformers_version")):
+            plain[name] = str(value)
+    return plain

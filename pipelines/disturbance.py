@@ -36,7 +36,8 @@ def load_per_core() -> float | None:
 
 def disturbance(timed: Sequence[Timed]) -> str:
     """Why the seconds of these generations must not be compared; empty if nothing shows other work."""
-    reasons, noise = [], []
+    reasons = []
+    noise = []
     for place in sorted({each.place for each in timed}):
         costs: dict[str, list[float]] = {}
         fractions: dict[str, list[float]] = {}
@@ -44,18 +45,25 @@ def disturbance(timed: Sequence[Timed]) -> str:
             if each.place == place and each.seconds > 0:
                 costs.setdefault(each.way, []).append(math.log(each.seconds / (each.compute_fraction or 1.0)))
                 fractions.setdefault(each.way, []).append(each.compute_fraction or math.nan)
-        noise += [cost - median(values) for values in costs.values() if len(values) > 1 for cost in values]
-        for way in costs.keys() - {PLAIN} if PLAIN in costs else ():
+        for values in costs.values():
+            if len(values) > 1:
+                noise += [cost - median(values) for cost in values]
+        if PLAIN not in costs:
+            continue
+        for way in costs.keys() - {PLAIN}:
             ratio = math.exp(median(costs[way]) - median(costs[PLAIN]))  # seconds for equal compute
-            if math.isnan(fraction := median(fractions[way])):
+            fraction = median(fractions[way])
+            if math.isnan(fraction):
                 continue
             if ratio < 1 / SPREAD or ratio > SPREAD + REUSED * (1 / fraction - 1):
                 share = f"{ratio * fraction:.2f} of the plain seconds at compute fraction {fraction:.2f}"
                 reasons.append(f"{way} took {share}")
     low, *_, high = quantiles(noise, n=20, method="inclusive") if noise else (0.0, 0.0)
-    if (ratio := math.exp(high - low)) > SPREAD:
+    ratio = math.exp(high - low)
+    if ratio > SPREAD:
         reasons.append(f"the seconds for equal compute differ by a factor of {ratio:.2f}")
-    if (load := max((each.load for each in timed if each.load is not None), default=0.0)) > LOAD:
+    load = max((each.load for each in timed if each.load is not None), default=0.0)
+    if load > LOAD:
         reasons.append(f"{load:.1f} processes for each core wanted to run")
     if any(each.shared for each in timed):
         reasons.append("other work used the device")
@@ -64,4 +72,6 @@ def disturbance(timed: Sequence[Timed]) -> str:
 
 def marked(speedup: str, disturbed: str) -> str:
     """A speedup in seconds, in brackets and with "disturbed" if `disturbed` is not empty."""
-    return f"({speedup}{DISTURBED})" if disturbed and any(map(str.isdigit, speedup)) else speedup
+    if disturbed and any(map(str.isdigit, speedup)):
+        return f"({speedup}{DISTURBED})"
+    return speedup

@@ -34,7 +34,8 @@ def levels_of(sound: Sound, name: str = "sound") -> NDArray[np.int32]:
 def encode_flac(sound: Sound) -> bytes:
     """The bytes of a FLAC file of 24 bits; equal sounds give equal bytes. Raises GalaxyDiTError for no sound."""
     levels = levels_of(sound)
-    layout, file = LAYOUTS[len(levels)], BytesIO()
+    layout = LAYOUTS[len(levels)]
+    file = BytesIO()
     interleaved = np.ascontiguousarray(levels.T).reshape(1, -1) << UNUSED_BITS
     with av.open(file, "w", format="flac") as container:
         container.metadata["comment"] = MARK
@@ -54,7 +55,8 @@ def load_flac(path: str | Path) -> Sound:
     try:
         with av.open(address(path), format="flac") as container:
             track = container.streams.audio[0]
-            channels, rate = track.codec_context.channels, track.rate
+            channels = track.codec_context.channels
+            rate = track.rate
             digest = (track.codec_context.extradata or b"")[MD5]
             interleaved = np.concatenate([frame.to_ndarray()[0] for frame in container.decode(track)])
     except (av.FFmpegError, IndexError, ValueError) as error:

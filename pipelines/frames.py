@@ -43,9 +43,17 @@ class ShownFrame:
         """RGB, `(height, width, 3)`, turned by the display matrix and with square pixels."""
         image: Any = self.frame.to_ndarray(format="rgb24", width=self.shape.width_of(self.frame))
         a, b, c, d = self.shape.matrix
-        if abs(b) > abs(a):
-            image, a, d = image.swapaxes(0, 1), c, b
-        image = image[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1]
+        if abs(b) > abs(a):  # turned by a quarter: x' = c y, y' = b x
+            image = image.swapaxes(0, 1)
+            mirrors_rows = b < 0
+            mirrors_columns = c < 0
+        else:  # x' = a x, y' = d y
+            mirrors_rows = d < 0
+            mirrors_columns = a < 0
+        if mirrors_rows:
+            image = image[::-1]
+        if mirrors_columns:
+            image = image[:, ::-1]
         return np.ascontiguousarray(image)
 
 
@@ -91,7 +99,9 @@ def _decoded(container: Any, path: str | Path) -> Iterator[ShownFrame]:
     waiting: av.VideoFrame | None = None  # for its end, which the next frame tells
     start = zero = data_end = Fraction(0)
     slack = interval / 2
-    packet_is_damaged, damaged, frames = False, 0, 0
+    packet_is_damaged = False
+    damaged = 0
+    frames = 0
     data_size = 0
     for packet in container.demux():
         time = packet.dts if packet.pts is None else packet.pts
@@ -102,29 +112,39 @@ def _decoded(container: Any, path: str | Path) -> Iterator[ShownFrame]:
         if packet.size:
             packet_is_damaged = packet.is_corrupt
             data_size = (packet.pos or 0) + packet.size
-            slack = interval * Fraction(1 if packet.duration else 3, 2)  # the length of the last frame may be unknown
+            slack = interval / 2
+            if not packet.duration:  # the last frame, too, may take an interval
+                slack += interval
         for frame in packet.decode():
             if not 1 <= shape.width_of(frame) <= MOST["width"]:  # a number of the header could ask for any memory
                 raise ValueError(f"pixels of aspect ratio {shape.aspect} make it {shape.width_of(frame)} wide")
-            shown_at = frames * interval if frame.pts is None else frame.pts * frame.time_base - zero
+            if frame.pts is None:
+                shown_at = frames * interval
+            else:
+                shown_at = frame.pts * frame.time_base - zero
             if waiting is None:
-                zero, shown_at = shown_at, Fraction(0)
+                zero = shown_at  # times count from the first frame
+                shown_at = Fraction(0)
                 # Read once, because a frame whose side data are read is freed by the cyclic garbage collector alone.
                 if (matrix := frame.side_data.get("DISPLAYMATRIX")) is not None:
                     a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5].tolist()
                     shape = replace(shape, matrix=(a, b, c, d))
             else:
-                if shown_at < start - RESTART:
+                if shown_at < start - RESTART:  # the frame follows the one before
                     zero -= start + interval - shown_at
                     shown_at = start + interval
                 shown_at = max(start, shown_at)
                 yield ShownFrame(waiting, start, shown_at, shape)
-            waiting, start = frame, shown_at
+            waiting = frame
+            start = shown_at
             frames += 1
             damaged += frame.is_corrupt
     if waiting is None:
         raise ValueError("no frame is in it")
-    length = waiting.duration * waiting.time_base if waiting.duration and waiting.time_base else interval
+    if waiting.duration and waiting.time_base:
+        length = waiting.duration * waiting.time_base
+    else:
+        length = interval
     yield ShownFrame(waiting, start, start + length, shape)
     if packet_is_damaged or waiting.is_corrupt:
         raise ValueError("it is broken off: its last frame is damaged")
@@ -162,8 +182,9 @@ def _break_of(container: Any, path: str | Path, latest_end: Fraction, data_size:
         return "it ends within a frame"
     with open(path, "rb") as file:
         told = _told_size(file, formats)
-        # Programs that were ended while they wrote left 0 or the largest number.
-        if size < told < (2**64 - 1 if "asf" in formats else 2**32):
+        # Programs that were ended while they wrote left 0 or the largest number, of 64 or of 32 bits.
+        unknown = 2**64 - 1 if "asf" in formats else 2**32
+        if size < told < unknown:
             return f"its header tells {told} bytes, and it has {size}"
         if "mpegts" in formats:
             ends = [_byte_at(file, size - length) for length in TS_PACKETS]

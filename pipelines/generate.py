@@ -50,7 +50,9 @@ class GeneratedVideo:
 
     @property
     def watts(self) -> float | None:
-        return None if self.energy.end_to_end is None else self.energy.end_to_end / self.end_to_end_seconds
+        if self.energy.end_to_end is None:
+            return None
+        return self.energy.end_to_end / self.end_to_end_seconds
 
 
 def generate(
@@ -89,7 +91,8 @@ def generate(
         with loop.told(pipe) as told:
             output = call(pipe, arguments | told, decode=decode)
         watch.mark(END)
-    seconds, denoise_seconds = watch.seconds(BEGIN, END), watch.seconds(FIRST, LAST)
+    seconds = watch.seconds(BEGIN, END)
+    denoise_seconds = watch.seconds(FIRST, LAST)
     latents = getattr(output, "latents", None)  # of a modular pipeline, in the shape for the decoder
     if latents is None:
         latents = loop.latents
@@ -100,17 +103,22 @@ def generate(
             f"{type(pipe).__name__} returned {type(output).__name__}, which holds no video: pass a video pipeline"
         )
     watch.share(token_group(next(iter(transformers_of(pipe).values()))))
+    frames = np.zeros((0, 0, 0, 3), np.float32)
+    sound = None
+    if decode:
+        frames = np.asarray(output.frames[0], dtype=np.float32)
+        sound = sound_of(pipe, output)
     return GeneratedVideo(
         prompt=prompt if isinstance(prompt, str) else str(inputs.get("prompt", "")),
         seed=seed,
         settings=settings,
-        frames=np.asarray(output.frames[0], dtype=np.float32) if decode else np.zeros((0, 0, 0, 3), np.float32),
+        frames=frames,
         latents=latents.detach().float().cpu(),
         end_to_end_seconds=seconds,
         denoise_seconds=denoise_seconds,
         load=load_per_core(),
         energy=watch.energy() or NO_COUNTER,
-        sound=sound_of(pipe, output) if decode else None,
+        sound=sound,
     )
 
 
@@ -120,7 +128,10 @@ def call_arguments(pipe: DiffusionPipeline, settings: GenerationSettings) -> dic
     Raises GalaxyDiTError for a setting that the pipeline does not take.
     """
     named = {"num_inference_steps": settings.steps, **asdict(settings)}
-    given = {name: value for name, value in named.items() if name not in NO_ARGUMENTS and value is not None}
+    given = {}
+    for name, value in named.items():
+        if name not in NO_ARGUMENTS and value is not None:
+            given[name] = value
     taken = parameters_of(pipe)
     frames = given.pop("num_frames", None)
     if frames is not None:  # video-to-video pipelines take none, because the input video determines it
@@ -180,7 +191,8 @@ class _SchedulerSteps(Watcher):
     """Tells a loop of the steps of its pipeline's scheduler, where the pipeline itself calls nobody."""
 
     def __init__(self, pipe: DiffusionPipeline, loop: _DenoisingLoop) -> None:
-        self.pipe, self.loop = pipe, loop
+        self.pipe = pipe
+        self.loop = loop
         self.scheduler = pipe.scheduler
         self.step = 0
 
@@ -197,10 +209,14 @@ class _SchedulerSteps(Watcher):
 @contextmanager
 def _flow_shift(pipe: DiffusionPipeline, shift: float | None) -> Iterator[None]:
     """Context within which the pipeline's scheduler has this flow shift; None keeps the scheduler's own."""
-    original, config = pipe.scheduler, getattr(pipe.scheduler, "config", {})
+    original = pipe.scheduler
+    config = getattr(pipe.scheduler, "config", {})
     names = [name for name in ("flow_shift", "shift") if name in config]
     if shift is not None and (not names or config.get("use_dynamic_shifting")):
-        why = "takes that of the video's size (use_dynamic_shifting)" if names else "has none"
+        if names:
+            why = "takes that of the video's size (use_dynamic_shifting)"
+        else:
+            why = "has none"
         expected = f"None, because {type(original).__name__} {why}"
         raise refusal("flow_shift", shift, expected, "leave it out, or set another scheduler")
     try:

@@ -49,7 +49,8 @@ def _parsed(prompt: str) -> dict[str, Any]:
         data: dict[str, Any] = json.loads(prompt)
     except (ValueError, RecursionError) as error:
         raise refusal("prompt", prompt, f"a text or a JSON object ({error})", f"write for example {EXAMPLE}") from error
-    if "prompt" not in data or not data.keys() <= set(KNOWN) or not all(_has_kind(*item) for item in data.items()):
+    has_kinds = all(_has_kind(name, value) for name, value in data.items())
+    if "prompt" not in data or not data.keys() <= set(KNOWN) or not has_kinds:
         texts = ", ".join((*IMAGES, *VIDEOS))
         expected = f"texts for prompt and any of {texts}, and a list of texts for {IMAGE_LIST}"
         raise refusal("prompt", prompt, expected, f"write {EXAMPLE}")
@@ -68,16 +69,18 @@ def merge_inputs(prompt: str, files: Mapping[str, Any]) -> str:
     if twice := inputs.keys() & files.keys():
         name = min(twice)
         raise refusal(name, files[name], f"a prompt without {name}", "name it once, as an option or in the prompt")
-    merged = json.dumps({**inputs, **files}, ensure_ascii=False) if files else prompt
-    parse_inputs(merged)
-    return merged
+    if files:
+        prompt = json.dumps({**inputs, **files}, ensure_ascii=False)
+    parse_inputs(prompt)
+    return prompt
 
 
 def hash_files(prompt: str) -> dict[str, str]:
     """SHA-256 of each file that a prompt names, by path. Raises as `parse_inputs`, and OSError."""
-    paths = dict.fromkeys(path for _, path in _paths(parse_inputs(prompt)))
-    hashes = {}
-    for path in paths:
+    hashes: dict[str, str] = {}
+    for _, path in _paths(parse_inputs(prompt)):
+        if path in hashes:
+            continue
         with open(path, "rb") as file:  # not read at once, because videos are large
             hashes[path] = hashlib.file_digest(file, "sha256").hexdigest()
     return hashes
@@ -108,7 +111,10 @@ def read_inputs(prompt: str, *, first_frames: bool = False) -> dict[str, Any]:
             inputs[name] = [_read_image(name, path) for path in value]
         elif name in VIDEOS:
             with reading(name, value, "a video"):
-                inputs[name] = [first_image(value)] if first_frames else read_clip(value).images
+                if first_frames:
+                    inputs[name] = [first_image(value)]
+                else:
+                    inputs[name] = read_clip(value).images
     return inputs
 
 
@@ -138,7 +144,8 @@ def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:
     """
     from galaxydit.pipelines.modular import parameters_of
 
-    parameters, kind = parameters_of(pipe), type(pipe).__name__
+    parameters = parameters_of(pipe)
+    kind = type(pipe).__name__
     is_of_diffusers = type(pipe).__module__.startswith("diffusers.")  # others may read texts in their own way
     for name in ("text_encoder", "tokenizer"):
         is_needed = (
@@ -150,7 +157,10 @@ def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:
             cure = f"load it with its {name}; with prompt_embeds, call it yourself inside galaxydit.accelerate(pipe)"
             raise refusal(name, None, f"that of {kind}, because prompts are texts here", cure)
     given = {*inputs, *GIVEN, *FRAME_COUNTS, *(field.name for field in fields(GenerationSettings))}
-    needed = [name for name, each in parameters.items() if _is_needed(each) and name not in given]
+    needed = []
+    for name, each in parameters.items():
+        if _is_needed(each) and name not in given:
+            needed.append(name)
     for name in (*IMAGES, *VIDEOS):
         if name in needed:
             article = "an" if name == "image" else "a"
@@ -178,8 +188,11 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
 
 def _paths(inputs: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in inputs.items():
-        if name != "prompt":
-            yield from ((name, path) for path in (value if name == IMAGE_LIST else [value]))
+        if name == IMAGE_LIST:
+            for path in value:
+                yield name, path
+        elif name != "prompt":
+            yield name, value
 
 
 def _has_kind(name: str, value: Any) -> bool:

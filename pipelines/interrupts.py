@@ -11,7 +11,9 @@ from typing import Any
 def heeding_interrupts() -> Iterator[None]:
     """Raise KeyboardInterrupt after SIGINT or SIGTERM, whatever a library made of it; only in the main thread."""
     came: list[int] = []
-    signals = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    signals: tuple[signal.Signals, ...] = ()
+    if threading.current_thread() is threading.main_thread():
+        signals = (signal.SIGINT, signal.SIGTERM)
     before: dict[int, Any] = {each: handler for each in signals if callable(handler := signal.getsignal(each))}
 
     def remember(number: int, frame: Any) -> None:

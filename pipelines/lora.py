@@ -13,7 +13,8 @@ from galaxydit.errors import DataWarning, refusal, short_reason
 from galaxydit.pipelines.scaled_weights import COMPANIONS
 from galaxydit.runtime.recognition import transformers_of
 
-FIRST, SECOND = "transformer", "transformer_2"
+FIRST = "transformer"
+SECOND = "transformer_2"
 CURE = "pass a LoRA in safetensors that was made for this model"
 UNUSED = ("dora_scale", "lora_magnitude", "lora_mid", "hada_", "lokr_", "oft_")  # DoRA, LoCon, LoHa, LoKr and OFT
 
@@ -67,7 +68,9 @@ def _load(pipe: DiffusionPipeline, field: str, lora: str, component: str) -> Non
     # Files name the layers of both transformers "transformer."; some classes return the alphas beside the weights.
     parts = {name: getattr(pipe, name, None) for name in pipe._lora_loadable_modules if name != SECOND}
     parts |= {FIRST: getattr(pipe, component)}
-    tuned = {f"{name}.{path}" for name, part in parts.items() for path in _tuned(part)}
+    tuned: set[str] = set()
+    for name, part in parts.items():
+        tuned |= {f"{name}.{path}" for path in _tuned(part)}
     if not tuned:
         raise refusal(field, lora, f"one with layers of {type(pipe).__name__}", CURE)
     names = weights[0] if isinstance(weights, tuple) else weights
@@ -80,7 +83,9 @@ def _tuned(part: Any) -> list[str]:
     """Paths of a component's layers with a LoRA."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
-    return [path for path, module in part.named_modules() if isinstance(module, BaseTunerLayer)] if part else []
+    if part is None:
+        return []
+    return [path for path, module in part.named_modules() if isinstance(module, BaseTunerLayer)]
 
 
 def _refuse_unused(field: str, lora: str) -> None:
@@ -118,7 +123,11 @@ def _dropped_changes(names: list[str]) -> list[str]:
     """Names of tensors that diffusers (0.42) leaves out where it converts a LoRA with the names of Wan's authors."""
     has_projection = any("time_projection" in name and name.endswith(".weight") for name in names)
     changes = [name for name in names if name.endswith((".diff", ".diff_b"))]
-    return [name for name in changes if "norm" in name or ("time_projection" in name and not has_projection)]
+    dropped = []
+    for name in changes:
+        if "norm" in name or ("time_projection" in name and not has_projection):
+            dropped.append(name)
+    return dropped
 
 
 def _first(names: list[str]) -> str:

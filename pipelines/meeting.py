@@ -18,7 +18,10 @@ def meet(rank: Rank) -> None:
     if not is_loopback(os.environ.get("MASTER_ADDR", "")):
         distributed.init_process_group(backend)
         return
-    interface = "lo" if "lo" in (name for _, name in socket.if_nameindex()) else "lo0"
+    if "lo" in (name for _, name in socket.if_nameindex()):
+        interface = "lo"
+    else:
+        interface = "lo0"
     for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         os.environ.setdefault(variable, interface)
     store = _store_on_loopback(rank)

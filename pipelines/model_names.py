@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from huggingface_hub import try_to_load_from_cache
@@ -44,9 +45,11 @@ def local_folder(name: str) -> Path | None:
     of a modular pipeline, a modular_model_index.json.
     """
     if name in EMBEDDED:
-        folder, what = EMBEDDED[name], f"the weights of {name}, which belong to this package"
+        folder = EMBEDDED[name]
+        what = f"the weights of {name}, which belong to this package"
     elif name and Path(name).is_dir():
-        folder, what = Path(name), f"model {name!r}"
+        folder = Path(name)
+        what = f"model {name!r}"
     elif name in CHECKPOINTS or re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
         return None
     else:
@@ -61,24 +64,31 @@ def local_folder(name: str) -> Path | None:
         raise FileNotFoundError(one_line(missing_index))
     try:
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        parts = [name for name, kind in index.items() if isinstance(kind, list) and any(kind)]
+        parts = [part for part, kind in index.items() if isinstance(kind, list) and any(kind)]
     except (OSError, ValueError, AttributeError, RecursionError):
-        index, parts = {}, []
-    missing = [name for name in parts if not (folder / name).is_dir()]
+        index = {}
+        parts = []
+    missing = [part for part in parts if not (folder / part).is_dir()]
     if missing or "_class_name" not in index:
-        expected = f"a folder with {', '.join(missing)}" if missing else f"a {INDEX} that names a pipeline"
+        expected = f"a {INDEX} that names a pipeline"
+        if missing:
+            expected = f"a folder with {', '.join(missing)}"
         raise refusal("model", str(folder), expected, "write the folder again with save_pretrained")
     return folder
 
 
 def absent_checkpoint(name: str, revision: str | None = None) -> Checkpoint | None:
     """The published model of this name or hub id if its weights are not on this machine, else None. Asks no hub."""
-    checkpoint = None if Path(name).is_dir() else checkpoint_of(name)
+    checkpoint = None
+    if not Path(name).is_dir():
+        checkpoint = checkpoint_of(name)
     if checkpoint is None:
         return None
     for name in (INDEX, MODULAR_INDEX):
         index = try_to_load_from_cache(checkpoint.hub_id, name, revision=revision or checkpoint.revision)
-        weights = Path(index).parent.glob(f"{checkpoint.transformer}/*.*") if isinstance(index, str) else ()
+        weights: Iterable[Path] = ()
+        if isinstance(index, str):
+            weights = Path(index).parent.glob(f"{checkpoint.transformer}/*.*")
         if any(path.suffix in SINGLE_FILES for path in weights):
             return None
     return checkpoint

@@ -34,9 +34,16 @@ def call(pipe: DiffusionPipeline | ModularPipeline, arguments: Mapping[str, Any]
     """
     if not isinstance(pipe, ModularPipeline):
         return pipe(**arguments, output_type="np" if decode else "latent")
-    state = pipe(**arguments, output_type="np") if decode else _without_decoder(pipe)(**arguments)
-    found = {name: state.get(name) for name in ("latents", "audio", "sampling_rate")}
-    return SimpleNamespace(frames=state.get("videos"), **found)
+    if decode:
+        state = pipe(**arguments, output_type="np")
+    else:
+        state = _without_decoder(pipe)(**arguments)
+    return SimpleNamespace(
+        frames=state.get("videos"),
+        latents=state.get("latents"),
+        audio=state.get("audio"),
+        sampling_rate=state.get("sampling_rate"),
+    )
 
 
 def _without_decoder(pipe: ModularPipeline) -> ModularPipeline:

@@ -17,12 +17,17 @@ def warn_of_long_prompts(pipe: DiffusionPipeline, prompts: Iterable[str]) -> Non
     Prompts are those of `parse_inputs`. A pipeline without a known limit and tokenizer gives no warning.
     """
     taken = parameters_of(pipe)
-    limit = taken["max_sequence_length"].default if "max_sequence_length" in taken else None
+    limit = None
+    if "max_sequence_length" in taken:
+        limit = taken["max_sequence_length"].default
     tokenizer = getattr(pipe, "tokenizer", None)
     if type(limit) is not int or not isinstance(tokenizer, PreTrainedTokenizerBase):
         return
     for prompt in listed("prompts", prompts):
-        text = json.loads(prompt)["prompt"] if prompt.lstrip().startswith("{") else prompt
+        if prompt.lstrip().startswith("{"):
+            text = json.loads(prompt)["prompt"]
+        else:
+            text = prompt
         text = " ".join(text.split())  # as the pipelines of Wan clean it
         count = len(tokenizer(text, verbose=False).input_ids)  # verbose warns that the model would fail
         if count > limit:

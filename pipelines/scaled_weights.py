@@ -61,7 +61,9 @@ def _product(file: str, name: str, weight: torch.Tensor, scale: torch.Tensor, dt
     """`weight` times `scale`, multiplied in float32. Raises GalaxyDiTError if they do not fit or are of formats not
     known, and for a product that `dtype` does not hold."""
     known = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-    spread = _spread(scale.float(), weight.shape) if scale.dtype in known else None
+    spread = None
+    if scale.dtype in known:
+        spread = _spread(scale.float(), weight.shape)
     if spread is None or not (_is_quantised(weight) or weight.dtype in known):
         shapes = f"{scale.dtype} {tuple(scale.shape)} for a weight of {weight.dtype} {tuple(weight.shape)}"
         expected = f"scales that are numbers for a weight, its rows or its blocks, not {name} ({shapes})"
@@ -85,7 +87,10 @@ def _spread(scale: torch.Tensor, shape: torch.Size) -> torch.Tensor | None:
         return None
     if all(count in (1, size) for count, size in zip(scale.shape, shape, strict=True)):
         return scale
-    sizes = [size // count if size % count == 0 else 0 for count, size in zip(scale.shape, shape, strict=True)]
+    # Rows and columns of a block; 0 where blocks do not fit
+    sizes = []
+    for count, size in zip(scale.shape, shape, strict=True):
+        sizes.append(size // count if size % count == 0 else 0)
     if [math.ceil(size / BLOCK) for size in shape] == list(scale.shape):
         sizes = [BLOCK] * len(shape)
     elif len(shape) != 2 or 0 in sizes or sizes[0] not in (1, sizes[1]):
@@ -104,7 +109,8 @@ def refuse_scales(paths: Iterable[Path]) -> None:
             continue
         try:
             with safe_open(path, "pt") as tensors:
-                scales = _scales_among({name: tensors.get_slice(name).get_dtype() for name in tensors.keys()})  # noqa: SIM118
+                dtypes = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
+                scales = _scales_among(dtypes)
         except (OSError, SafetensorError):
             continue  # diffusers says what is wrong, or does not load it
         if scales:
@@ -117,8 +123,14 @@ def refuse_scales(paths: Iterable[Path]) -> None:
 def _scales_among(dtypes: Mapping[str, str]) -> list[str]:
     """Names of the tensors of a file, of these dtypes in safetensors' words, that are scales or need some."""
     weights = {name.removesuffix(".weight"): dtype for name, dtype in dtypes.items() if name.endswith(".weight")}
-    layers = [f"{layer}." for layer, dtype in weights.items() if dtype.startswith("F8")]
-    found = [f"{layer}.weight" for layer, dtype in weights.items() if dtype.startswith(("I", "U"))]
+    layers = []
+    for layer, dtype in weights.items():
+        if dtype.startswith("F8"):
+            layers.append(f"{layer}.")
+    found = []
+    for layer, dtype in weights.items():
+        if dtype.startswith(("I", "U")):
+            found.append(f"{layer}.weight")
     for name in dtypes:
         kind = name.rpartition(".")[2]
         is_beside_fp8 = any(name.startswith(layer) for layer in layers)

@@ -83,10 +83,8 @@ def _named_as(names: Iterable[str], weights: dict[str, Any], loader: Any, config
     """The weights under diffusers' names: as they are, or converted from the names of the model's authors."""
     wanted = set(names)
     plain = {name.removeprefix(PREFIX): value for name, value in weights.items()}
-    classes = [base.__name__ for base in loader.__mro__]
-    converter = next(
-        (SINGLE_FILE_LOADABLE_CLASSES[name] for name in classes if name in SINGLE_FILE_LOADABLE_CLASSES), None
-    )
+    known = [base.__name__ for base in loader.__mro__ if base.__name__ in SINGLE_FILE_LOADABLE_CLASSES]
+    converter = SINGLE_FILE_LOADABLE_CLASSES[known[0]] if known else None
     if converter is None or wanted <= plain.keys():
         return plain
     converted: dict[str, Any] = converter["checkpoint_mapping_fn"](checkpoint=weights, config=config)
@@ -103,7 +101,10 @@ def _check_complete(file: str, weights: Mapping[str, Any], shapes: Mapping[str, 
             expected = f"{name} of {tuple(shape)}, as in the base, not of {tuple(value.shape)}"
             raise refusal("model", file, expected, "take the base of this file, or a file that is not packed")
     ignored = loader._keys_to_ignore_on_load_unexpected or ()
-    unused = [name for name in weights if name not in shapes and not any(re.search(each, name) for each in ignored)]
+    unused = []
+    for name in weights:
+        if name not in shapes and not any(re.search(each, name) for each in ignored):
+            unused.append(name)
     if unused:
         expected = f"no tensors without use in {loader.__name__}, such as {listed(unused)}"
         raise refusal("model", file, expected, f"{CURE}, or the base of this file")
@@ -111,4 +112,7 @@ def _check_complete(file: str, weights: Mapping[str, Any], shapes: Mapping[str, 
 
 def listed(names: list[str]) -> str:
     """The first three names and the number of the others."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    text = ", ".join(names[:3])
+    if len(names) > 3:
+        text += f" and {len(names) - 3} more"
+    return text

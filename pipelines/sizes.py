@@ -37,25 +37,29 @@ def prepare_inputs(
     authors' settings, which have the largest area and the number of frames without a video. Raises GalaxyDiTError for
     inputs that cannot be used together; ValueError if the pipeline needs other inputs.
     """
-    inputs = read_inputs(prompt, first_frames=True) if isinstance(prompt, str) else inputs_of(prompt)
+    if isinstance(prompt, str):
+        inputs = read_inputs(prompt, first_frames=True)
+    else:
+        inputs = inputs_of(prompt)
     check_inputs(pipe, inputs)
     recommended = recommend(pipe)
     settings = fit_size(pipe, inputs, settings, recommended)
     taken = parameters_of(pipe).keys()
     follows = follows_video(pipe)
     width, height = settings.width, settings.height
-    size = None if width is None or height is None or not takes_images(pipe) else (width, height)
-    num_frames = settings.num_frames if follows and not taken.isdisjoint(FRAME_COUNTS) else None
-    period = next((getattr(pipe, name) for name in TEMPORAL if hasattr(pipe, name)), 1) if follows else None
+    size = None
+    if width is not None and height is not None and takes_images(pipe):
+        size = (width, height)
+    num_frames = None
+    if follows and not taken.isdisjoint(FRAME_COUNTS):
+        num_frames = settings.num_frames
+    period = None
+    if follows:
+        period = _frames_of_latent(pipe, 1)
     if isinstance(prompt, str):
         paths = parse_inputs(prompt)
-        videos = read_videos(
-            {name: paths[name] for name in VIDEOS if name in paths},
-            fps=settings.fps,
-            size=size,
-            period=period,
-            num_frames=num_frames,
-        )
+        files = {name: paths[name] for name in VIDEOS if name in paths}
+        videos = read_videos(files, fps=settings.fps, size=size, period=period, num_frames=num_frames)
     else:
         read = {name: inputs[name] for name in VIDEOS if name in inputs}
         videos = fit_images(read, size=size, period=period, num_frames=num_frames)
@@ -84,9 +88,9 @@ def fit_size(
         height, width = _sides_like(shown[0], settings, height * width, modulus)
     for name, (columns, rows) in shown:
         # Rounded to multiples of the model's, as `height` and `width` are, could the sides be of this aspect ratio?
-        if max((width - modulus) / columns, (height - modulus) / rows) >= min(
-            (width + modulus) / columns, (height + modulus) / rows
-        ):
+        least = max((width - modulus) / columns, (height - modulus) / rows)
+        most = min((width + modulus) / columns, (height + modulus) / rows)
+        if least >= most:
             warnings.warn(
                 f"galaxydit: {name} of {columns}x{rows} pixels is stretched to {width}x{height}; crop it to this "
                 "aspect ratio, or leave out height and width",
@@ -105,8 +109,12 @@ def _sides_like(
     `LARGEST_RATIO`.
     """
     name, (columns, rows) = shown
-    scale = math.sqrt(area / (rows * columns))
-    scale = settings.height / rows if settings.height else settings.width / columns if settings.width else scale
+    if settings.height:
+        scale = settings.height / rows
+    elif settings.width:
+        scale = settings.width / columns
+    else:
+        scale = math.sqrt(area / (rows * columns))
     ratio = max(rows, columns) / min(rows, columns)
     largest = min(area / modulus**2, MOST["width"] / modulus)
     if settings.height or settings.width:
@@ -114,10 +122,8 @@ def _sides_like(
     if ratio > largest:
         expected = f"an aspect ratio of at most {largest:,.0f}:1 for this video, not {ratio:,.0f}:1"
         raise refusal(name, f"{columns}x{rows} pixels", expected, "crop it, or give height and width")
-    height, width = (
-        side or max(modulus, round(scale * length) // modulus * modulus)
-        for side, length in ((settings.height, rows), (settings.width, columns))
-    )
+    height = settings.height or max(modulus, round(scale * rows) // modulus * modulus)
+    width = settings.width or max(modulus, round(scale * columns) // modulus * modulus)
     if settings.height or settings.width:
         return height, width
     # The shorter side may have been rounded up, which leaves less of the area to the longer one.
@@ -137,18 +143,21 @@ def small_settings(pipe: DiffusionPipeline, settings: GenerationSettings) -> Gen
     height, width, frames = settings.height, settings.width, settings.num_frames
     if height is None or width is None or has_one_size(pipe):
         return settings
-    temporal = next((getattr(pipe, name) for name in TEMPORAL if hasattr(pipe, name)), 4)
+    temporal = _frames_of_latent(pipe, 4)
     patch: Any = plain_config(next(iter(transformers_of(pipe).values()))).get("patch_size_t") or 1
     latents = 1 if frames is None else (frames - 1) // temporal + 1
     keeps_length = hasattr(pipe, "min_duration")  # MiniMax-H3 makes no shorter video
-    few = latents if keeps_length else max(2, min(SMALL_LATENT_FRAMES, -(-latents // 2)))
-    few = min(latents, -(-few // patch) * patch)
-    modulus, side = modulus_of(pipe), pixels_of_token(pipe)
+    few = max(2, min(SMALL_LATENT_FRAMES, math.ceil(latents / 2)))
+    if keeps_length:
+        few = latents
+    few = min(latents, math.ceil(few / patch) * patch)
+    modulus = modulus_of(pipe)
+    side = pixels_of_token(pipe)
     per_frame = (height // side) * (width // side)
     scale = math.sqrt(min(SMALL_TOKENS, SMALL_SHARE * latents * per_frame) / (few * per_frame))
     if scale < 1:
-        smaller = (max(2 * modulus, round(scale * length / modulus) * modulus) for length in (height, width))
-        height, width = (min(new, old) for new, old in zip(smaller, (height, width), strict=True))
+        height = min(height, max(2 * modulus, round(scale * height / modulus) * modulus))
+        width = min(width, max(2 * modulus, round(scale * width / modulus) * modulus))
     if frames is not None and not keeps_length:
         frames = min(frames, (few - 1) * temporal + 1)
     return replace(settings, height=height, width=width, num_frames=frames)
@@ -175,4 +184,15 @@ def pixels_of_token(pipe: DiffusionPipeline) -> int:
     patch: Any = plain_config(next(iter(transformers_of(pipe).values()))).get("patch_size") or 1
     processor = getattr(pipe, "video_processor", None)
     pixels: int = 8 if processor is None else processor.config.vae_scale_factor
-    return pixels * (patch if isinstance(patch, int) else patch[-1])
+    if not isinstance(patch, int):  # frames, rows and columns
+        patch = patch[-1]
+    return pixels * patch
+
+
+def _frames_of_latent(pipe: DiffusionPipeline, default: int) -> int:
+    """Frames of a latent frame, under whatever name the pipeline has them."""
+    for name in TEMPORAL:
+        if hasattr(pipe, name):
+            frames: int = getattr(pipe, name)
+            return frames
+    return default

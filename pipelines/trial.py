@@ -89,12 +89,18 @@ def generate_with(
     """Generate with `attach`, and count the operations of `parts`, from `measure_parts`."""
     transformer = next(iter(transformers_of(pipe).values()))  # `measure_parts` refuses several
     with attach(pipe) as attached, ExitStack() as stack:
-        counter = stack.enter_context(ComputeCounter(transformer, parts, attached.bytes_held)) if parts else None
+        counter = None
+        if parts:
+            counter = stack.enter_context(ComputeCounter(transformer, parts, attached.bytes_held))
         video = generate(pipe, prompt, settings, seed, cpu_counter=cpu_counter)
-        report = attached.report() if attached.report else None
+        report = None
+        if attached.report:
+            report = attached.report()
     if counter is not None:
         return replace(video, operations=counter.flops, bytes_held=counter.bytes_held, report=report)
-    return replace(video, bytes_held=None if report is None else report.bytes_held, report=report)
+    if report is not None:
+        return replace(video, bytes_held=report.bytes_held, report=report)
+    return video
 
 
 def psnr_alone(
@@ -106,7 +112,9 @@ def psnr_alone(
     reference_sound: Sound | None = None,
 ) -> Measured:
     """The PSNR in dB; nothing without a plain video."""
-    return ({} if reference is None else {"psnr": psnr(video, reference)}), {}, {}
+    if reference is None:
+        return {}, {}, {}
+    return {"psnr": psnr(video, reference)}, {}, {}
 
 
 def result_of(
@@ -136,17 +144,26 @@ def result_of(
     with noted(failures, "device"):
         device = device_name(pipe)
     unit: Literal["blocks", "operations", "steps"] = "operations"
-    fraction = video.operations / reference.operations if reference is not None and reference.operations else None
+    fraction = None
+    if reference is not None and reference.operations:
+        fraction = video.operations / reference.operations
     if share_of_steps is not None and not counted:
-        unit, fraction = "steps", share_of_steps
+        unit = "steps"
+        fraction = share_of_steps
     elif report is not None and not counted:
-        unit, fraction = "blocks", report.get("compute_fraction")
+        unit = "blocks"
+        fraction = report.get("compute_fraction")
+    plain_frames: NDArray[np.float32] | None = None
+    plain_sound: Sound | None = None
+    plain_denoise: float | None = None
+    plain_end_to_end: float | None = None
+    if reference is not None:
+        plain_frames = reference.frames
+        plain_sound = reference.sound
+        plain_denoise = reference.denoise_seconds
+        plain_end_to_end = reference.end_to_end_seconds
     values, skipped, raised = measure(
-        video.frames,
-        None if reference is None else reference.frames,
-        video.prompt,
-        sound=video.sound,
-        reference_sound=None if reference is None else reference.sound,
+        video.frames, plain_frames, video.prompt, sound=video.sound, reference_sound=plain_sound
     )
     return TrialResult(
         frames_sha256=hash_frames(video.frames),
@@ -156,8 +173,8 @@ def result_of(
         settings=asdict(video.settings),
         denoise_seconds=video.denoise_seconds,
         end_to_end_seconds=video.end_to_end_seconds,
-        plain_denoise_seconds=None if reference is None else reference.denoise_seconds,
-        plain_end_to_end_seconds=None if reference is None else reference.end_to_end_seconds,
+        plain_denoise_seconds=plain_denoise,
+        plain_end_to_end_seconds=plain_end_to_end,
         compute_fraction=fraction,
         compute_unit=unit if fraction is not None else "",
         denoise_joules=video.energy.denoise,

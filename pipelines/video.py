@@ -25,7 +25,9 @@ from galaxydit.pipelines.written_by import MARK
 
 LABEL_HEIGHT = 24  # pixels
 GAP = 8  # pixels between two videos
-BT709, SRGB = 1, 13  # ITU-T H.273: 1 is BT.709 as matrix, primaries and transfer; 13 is the transfer of sRGB
+# ITU-T H.273: 1 is BT.709 as matrix, primaries and transfer; 13 is the transfer of sRGB
+BT709 = 1
+SRGB = 13
 LIMITED_RANGE = 1
 MOST_SIDE = MOST["height"]  # pixels, of libx264
 LAYOUTS = {1: "mono", 2: "stereo"}
@@ -67,7 +69,9 @@ def to_float(frames: NDArray[Any], name: str = "frames") -> NDArray[np.float32]:
 
 def to_uint8(frames: NDArray[Any], name: str = "frames") -> NDArray[np.uint8]:
     check_frames(frames, name)
-    return frames if frames.dtype == np.uint8 else np.rint(frames * 255).astype(np.uint8)
+    if frames.dtype == np.uint8:
+        return frames
+    return np.rint(frames * 255).astype(np.uint8)
 
 
 def enlarge(frames: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
@@ -148,22 +152,28 @@ def _encode(images: NDArray[np.uint8], path: Path, fps: float, lossless: bool, s
         # libx264 converts to YUV even at quality 0; only the RGB flavour is exact.
         stream = container.add_stream("libx264rgb" if lossless else "libx264", rate=rate)
         stream.height, stream.width = images.shape[1:3]
-        stream.pix_fmt = "rgb24" if lossless else "yuv420p"
-        # x264's macroblock tree encodes equal frames differently, and so does another number of threads.
-        stream.options = {"qp": "0", "threads": "1"} if lossless else {"crf": "16", "mbtree": "0", "threads": "1"}
         codec: Any = stream.codec_context  # tagged, because players guess the matrix of untagged videos by their size
-        codec.color_primaries, codec.color_trc = BT709, SRGB if lossless else BT709
-        if not lossless:
-            codec.colorspace, codec.color_range = BT709, LIMITED_RANGE
+        codec.color_primaries = BT709
+        # x264's macroblock tree encodes equal frames differently, and so does another number of threads.
+        if lossless:
+            stream.pix_fmt = "rgb24"
+            stream.options = {"qp": "0", "threads": "1"}
+            codec.color_trc = SRGB
+        else:
+            stream.pix_fmt = "yuv420p"
+            stream.options = {"crf": "16", "mbtree": "0", "threads": "1"}
+            codec.color_trc = BT709
+            codec.colorspace = BT709
+            codec.color_range = LIMITED_RANGE
         track = None
         if sound is not None:  # every stream has to be known before the first packet is written
             track = container.add_stream("aac", rate=sound.rate, layout=LAYOUTS[len(sound.samples)])
         for image in images:
             frame = av.VideoFrame.from_ndarray(image, format="rgb24")
-            container.mux(
-                stream.encode(frame if lossless else frame.reformat(format="yuv420p", dst_colorspace="ITU709"))
-            )
-        container.mux(stream.encode(None))
+            if not lossless:
+                frame = frame.reformat(format="yuv420p", dst_colorspace="ITU709")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))  # what the encoder still holds
         if sound is not None and track is not None:
             samples = np.ascontiguousarray(sound.samples, dtype=np.float32)
             heard = av.AudioFrame.from_ndarray(samples, format="fltp", layout=LAYOUTS[len(samples)])

@@ -89,7 +89,9 @@ class Architecture:
         return self.branches - int(self.concatenates)
 
     def audio_tokens(self, frames: int) -> int:
-        return round(frames / self.fps * self.audio_tokens_per_second) if self.audio_tokens_per_second else 0
+        if self.audio_tokens_per_second:
+            return round(frames / self.fps * self.audio_tokens_per_second)
+        return 0
 
     def tokens(self, height: int, width: int, frames: int) -> int:
         """Tokens of one video of this size in pixels and decoded frames."""

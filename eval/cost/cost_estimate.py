@@ -118,7 +118,8 @@ def estimate(
     """
     shape, device = architecture_of(model), gpu_of(gpu)
     speedup = Request(speedup=speedup).speedup  # raises below 1
-    gpus, videos = check_count("gpus", gpus, 1), check_count("videos", videos, 1)
+    gpus = check_count("gpus", gpus, 1)
+    videos = check_count("videos", videos, 1)
     check_choice("reuse", reuse, ("output", "residual"))
     if price is not None:
         price = check_number("price", price, 0.0, LARGEST_PRICE)
@@ -128,15 +129,19 @@ def estimate(
         raise refusal("speedup", speedup, expected, "pass for example 2")
     constants, _ = fitted()
     kernel = kernel_of(attention, device, masked=shape.family in MASKED)
-    degrees = splits(shape, gpus)
-    if ring is not None and ring not in [each for _, each in degrees]:
-        allowed = ", ".join(str(each) for _, each in degrees)
-        expected = f"one of {allowed} at {gpus} GPUs, because the Ulysses degree has to divide {shape.heads} heads"
-        raise refusal("ring", ring, expected, "choose one of these")
-    platforms = [Platform(device, kernel, compiled, *each) for each in degrees if ring in (None, each[1])]
+    platforms = [Platform(device, kernel, compiled, *degrees) for degrees in splits(shape, gpus)]
+    if ring is not None:
+        allowed = [str(each.ring) for each in platforms]
+        platforms = [each for each in platforms if each.ring == ring]
+        if not platforms:
+            because = f"because the Ulysses degree has to divide {shape.heads} heads"
+            expected = f"one of {', '.join(allowed)} at {gpus} GPUs, {because}"
+            raise refusal("ring", ring, expected, "choose one of these")
     platform = min(platforms, key=lambda each: predict(work, each, constants).seconds)
     plain = _cost(work, platform, 1.0, reuse, videos, price)
-    accelerated = None if speedup is None else _cost(work, platform, 1 / speedup, reuse, videos, price)
+    accelerated = None
+    if speedup is not None:
+        accelerated = _cost(work, platform, 1 / speedup, reuse, videos, price)
     peak = (accelerated or plain).peak_memory_bytes.value
     shown = (work.height, work.width, work.frames, work.steps)
     return Estimate(
@@ -168,21 +173,30 @@ def _workload(model: str, shape: Architecture, size: str | None, frames: int | N
     if size is None or frames is None or steps is None:
         expected = "size, frames and steps, because this project knows no settings of the model"
         raise refusal("model", model, expected, "pass size, frames and steps")
-    numbers = re.fullmatch(r"(\d{1,5})x(\d{1,5})", size) if isinstance(size, str) else None
+    numbers = None
+    if isinstance(size, str):
+        numbers = re.fullmatch(r"(\d{1,5})x(\d{1,5})", size)
     unit = shape.vae.spatial
     if not numbers or any(int(side) < unit for side in numbers.groups()):
         raise refusal("size", size, f"WIDTHxHEIGHT with sides of at least {unit}", "pass for example 1280x720")
-    frames, steps = check_count("frames", frames, 1), check_count("steps", steps, 1)
+    frames = check_count("frames", frames, 1)
+    steps = check_count("steps", steps, 1)
     return Workload(shape, int(numbers[2]), int(numbers[1]), frames, steps)
+
+
+def _around_one(factor: float) -> Interval:
+    return Interval(1.0, 1 / factor, factor)
 
 
 def _cost(work: Workload, platform: Platform, fraction: float, reuse: str, videos: int, price: float | None) -> Cost:
     constants, errors = fitted()
     made = predict(work, platform, constants, fraction)
     least = errors.extrapolated.get(platform.name, 1.0)
-    factors = (max(least, factor) for factor in (errors.seconds_factor, errors.joules_factor))
-    seconds, joules = (Interval(1.0, 1 / factor, factor) for factor in factors)
-    held = 0 if fraction == 1 else _held_bytes(work, reuse)
+    seconds = _around_one(max(least, errors.seconds_factor))
+    joules = _around_one(max(least, errors.joules_factor))
+    held = 0
+    if fraction < 1:
+        held = _held_bytes(work, reuse)
     total = seconds * made.seconds
     return Cost(
         batch_latency_s=total,
@@ -200,14 +214,19 @@ def _cost(work: Workload, platform: Platform, fraction: float, reuse: str, video
 
 def _proxy_fraction(shape: Architecture, fraction: float) -> float:
     """Compute fraction of the one block of one branch that each reused step runs, of a whole compute `fraction`."""
+    # With the share r of reused steps, the compute fraction is f = (1 - r) + r p, so r = (1 - f) / (1 - p).
     probe = 1 / (shape.branches * (shape.blocks + shape.single_blocks + shape.control_blocks))
     return (1 - fraction) / (1 - probe) * probe
 
 
 def _held_bytes(work: Workload, reuse: str) -> int:
     """Bytes that the plugin keeps of two full steps for each branch."""
-    shape, size = work.shape, (work.height, work.width, work.frames)
-    prediction = shape.latent_bytes(*size) if reuse == "output" else BYTES * shape.tokens(*size) * shape.width
+    shape = work.shape
+    size = (work.height, work.width, work.frames)
+    if reuse == "output":
+        prediction = shape.latent_bytes(*size)
+    else:
+        prediction = BYTES * shape.tokens(*size) * shape.width
     return shape.branches * PREDICTIONS_KEPT * prediction
 
 
@@ -230,11 +249,15 @@ def _peak_bytes(work: Workload, gpus: int, held: int) -> Interval:
 
 def _sources(shape: Architecture, platform: Platform) -> tuple[str, ...]:
     verified = "" if shape.verified else ", not verified"
-    fit, interval = FIT, RANGE
+    fit = FIT
+    interval = RANGE
     if platform.name in fitted()[1].extrapolated:
         fit += f", extrapolated by data sheets to {platform.name}"
         interval = "at least as wide as the largest known error on this GPU"
-    kernel = f"as slow as {platform.kernel}, because of a mask" if shape.family in MASKED else platform.kernel
+    if shape.family in MASKED:
+        kernel = f"as slow as {platform.kernel}, because of a mask"
+    else:
+        kernel = platform.kernel
     notes = [f"shape: {shape.source}{verified}", f"attention: {kernel}", f"seconds and joules: {fit}"]
     notes.append(f"intervals: {interval}")
     notes.append("memory: shapes of the tensors alone, held to no measurement")

@@ -23,16 +23,17 @@ def estimate_table(made: Estimate) -> Table:
     costs = {"plain": made.plain}
     if made.accelerated is not None:
         costs[f"galaxydit {made.speedup:g}x"] = made.accelerated
-    rows = [
-        [heading, *(shown(getattr(cost, field), unit) for cost in costs.values())]
-        for heading, (field, unit) in QUANTITIES.items()
-    ]
-    return Table(("", *costs), [row for row in rows if any(row[1:])])
+    rows = []
+    for heading, (field, unit) in QUANTITIES.items():
+        cells = [shown(getattr(cost, field), unit) for cost in costs.values()]
+        if any(cells):
+            rows.append([heading, *cells])
+    return Table(("", *costs), rows)
 
 
 def shown(value: Interval | float | None, unit: float) -> str:
     """Such as "12.3 (10.1 to 15)"; "" for nothing and 0."""
-    if not isinstance(value, Interval):
-        return digits(value / unit) if value else ""
-    middle, low, high = (digits(number / unit) for number in (value.value, value.low, value.high))
-    return f"{middle} ({low} to {high})" if value.value else ""
+    if isinstance(value, Interval):
+        middle = shown(value.value, unit)
+        return f"{middle} ({digits(value.low / unit)} to {digits(value.high / unit)})" if middle else ""
+    return digits(value / unit) if value else ""

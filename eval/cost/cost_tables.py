@@ -26,9 +26,12 @@ def cost_table() -> str:
     """Markdown of predicted seconds and kJ of Wan2.1's text-to-video checkpoints on each GPU, plain and at 2x."""
     headings = ("model", "size and steps", "GPU", "plain s", "2x s", "plain kJ", "2x kJ", "saved kJ")
     rows = []
-    for name in (name for name in CHECKPOINTS if name.startswith("wan2.1-t2v")):
+    for name in CHECKPOINTS:
+        if not name.startswith("wan2.1-t2v"):
+            continue
         for gpu in GPUS:
-            made = estimate(name, gpu=gpu, speedup=SPEEDUP, attention="flash" if gpu in AMPERE else "_native_cudnn")
+            attention = "flash" if gpu in AMPERE else "_native_cudnn"
+            made = estimate(name, gpu=gpu, speedup=SPEEDUP, attention=attention)
             assert made.accelerated is not None  # a speedup was asked for
             size = f"{made.width}x{made.height}x{made.frames}, {made.steps}"
             costs = (made.plain, made.accelerated)
@@ -45,18 +48,32 @@ def measured_table() -> str:
     for row in sorted(read_measurements(), key=lambda row: row.name != PUBLISHED):
         if row.part != "layer":
             groups.setdefault((row.name, *row.group), []).append(row)
+    constants, _ = fitted()
     cells = []
     for rows in groups.values():
-        row, (constants, _) = rows[0], fitted()
-        made = np.mean([predicted(row, constants) for row in rows], axis=0) / (1, 1000)
-        given = np.mean([(row.seconds, row.joules) for row in rows], axis=0) / (1, 1000)
-        means = ["" if math.isnan(mean) else digits(mean) for pair in zip(given, made, strict=True) for mean in pair]
-        what = f"{row.part}, {row.steps} step{'s' * (row.steps > 1)}, {row.platform.kernel}"
-        what += ", compiled" * row.platform.compiled
-        what += f", {row.compute_fraction:.0%} of the blocks" * (row.compute_fraction < 1)
-        where = ["yes" if row.fitted else "no", row.platform.gpu.name, str(row.platform.gpus)]
-        cells.append([row.label.split("/")[1].removesuffix("-Diffusers"), what, *where, str(len(rows)), *means])
+        made_seconds, made_joules = np.mean([predicted(row, constants) for row in rows], axis=0)
+        seconds, joules = np.mean([(row.seconds, row.joules) for row in rows], axis=0)
+        means = [_mean(seconds), _mean(made_seconds), _mean(joules / 1000), _mean(made_joules / 1000)]
+        row = rows[0]
+        model = row.label.split("/")[1].removesuffix("-Diffusers")
+        is_fitted = "yes" if row.fitted else "no"
+        where = [row.platform.gpu.name, str(row.platform.gpus)]
+        cells.append([model, _measured(row), is_fitted, *where, str(len(rows)), *means])
     return Table(headings, cells, 4).markdown()
+
+
+def _mean(value: float) -> str:
+    return "" if math.isnan(value) else digits(value)
+
+
+def _measured(row: Row) -> str:
+    """Such as "denoising, 50 steps, cuDNN, compiled"."""
+    parts = [row.part, "1 step" if row.steps == 1 else f"{row.steps} steps", row.platform.kernel]
+    if row.platform.compiled:
+        parts.append("compiled")
+    if row.compute_fraction < 1:
+        parts.append(f"{row.compute_fraction:.0%} of the blocks")
+    return ", ".join(parts)
 
 
 if __name__ == "__main__":

@@ -71,25 +71,32 @@ class Row:
 
 
 def read_measurements(path: Path = MEASUREMENTS) -> list[Row]:
-    return [
-        _row(one["name"], one["fitted"], one["settings"] | dict(zip(one["columns"], values, strict=True)))
-        for one in json.loads(path.read_text(encoding="utf-8"))
-        for values in one["rows"]
-    ]
+    rows = []
+    for data in json.loads(path.read_text(encoding="utf-8")):
+        for values in data["rows"]:
+            cells = dict(zip(data["columns"], values, strict=True))
+            rows.append(_row(data["name"], data["fitted"], data["settings"] | cells))
+    return rows
 
 
 def _row(name: str, fitted: bool, row: Mapping[str, Any]) -> Row:
-    degrees = row.get("ulysses", 1), row.get("ring", 1)
-    platform = Platform(GPUS[row["gpu"]], row["kernel"], row.get("compiled", False), *degrees)
+    compiled = row.get("compiled", False)
+    platform = Platform(GPUS[row["gpu"]], row["kernel"], compiled, row.get("ulysses", 1), row.get("ring", 1))
     joules = math.nan if row["joules"] is None else row["joules"]
     if "layer" in row:
         first, tokens, width = shape = row["shape"]
-        layer = attention(1, tokens, tokens, first, width) if row["layer"] == "attention" else linear(1, *shape)
+        if row["layer"] == "attention":
+            layer = attention(1, tokens, tokens, first, width)
+        else:
+            layer = linear(1, *shape)
         seconds = layer.flops / row["tflops"] / 1e12
         return Row(name, fitted, f"{row['layer']} {shape}", platform, layer, "layer", 1, 1.0, seconds, joules)
-    steps, batch = row["steps"], row.get("batch", 1)
+    steps = row["steps"]
+    batch = row.get("batch", 1)
     work = Workload(architecture_of(row["model"]), row["height"], row["width"], row["frames"], steps, batch)
-    part, share, seconds = row.get("part", "pipeline"), row.get("compute_fraction", 1.0), row["seconds"] / batch
+    part = row.get("part", "pipeline")
+    share = row.get("compute_fraction", 1.0)
+    seconds = row["seconds"] / batch
     return Row(name, fitted, row["model"], platform, work, part, steps, share, seconds, joules)
 
 
@@ -120,28 +127,43 @@ def fit(rows: Sequence[Row]) -> Constants:
     `PRIOR`.
     """
     sizes = Counter(row.group for row in rows)
-    weights = np.array([1 / ROW_SPREAD / math.sqrt(sizes[row.group]) for row in rows for _ in range(2)])
+    weights: list[float] = []
+    for row in rows:
+        weight = 1 / ROW_SPREAD / math.sqrt(sizes[row.group])
+        weights += (weight, weight)  # of seconds and joules
     expected, spread = np.array(list(_leaves(PRIOR))).T
 
     def constants_of(steps: np.ndarray) -> Constants:
-        filled: Constants = parse(Constants, _filled(PRIOR, iter((expected * np.exp(spread * steps)).tolist())))
+        """`steps` are of each logarithm, in units of its spread."""
+        values = expected * np.exp(spread * steps)
+        filled: Constants = parse(Constants, _filled(PRIOR, iter(values.tolist())))
         return filled
 
     def residuals(steps: np.ndarray) -> np.ndarray:
         constants = constants_of(steps)
-        errors = np.array([error for row in rows for error in log_errors(row, constants)])
-        return np.concatenate([np.nan_to_num(weights * errors), steps])
+        errors: list[float] = []
+        for row in rows:
+            errors += log_errors(row, constants)
+        # What was not measured has no error.
+        return np.concatenate([np.nan_to_num(np.array(weights) * np.array(errors)), steps])
 
     return constants_of(least_squares(residuals, np.zeros(len(expected))).x)
 
 
 def _leaves(tree: Mapping[str, Any]) -> Iterator[tuple[float, float]]:
     for part in tree.values():
-        yield from _leaves(part) if isinstance(part, dict) else (part,)
+        if isinstance(part, dict):
+            yield from _leaves(part)
+        else:
+            yield part
 
 
 def _filled(tree: Mapping[str, Any], leaves: Iterator[float]) -> dict[str, Any]:
-    return {key: _filled(part, leaves) if isinstance(part, dict) else next(leaves) for key, part in tree.items()}
+    """`tree` with these values in the order of `_leaves`."""
+    filled: dict[str, Any] = {}
+    for key, part in tree.items():
+        filled[key] = _filled(part, leaves) if isinstance(part, dict) else next(leaves)
+    return filled
 
 
 class Check(NamedTuple):
@@ -153,10 +175,12 @@ class Check(NamedTuple):
 
 
 def check(rows: Sequence[Row], constants: Constants) -> Check:
-    errors = np.array([log_errors(row, constants) for row in rows])
-    groups = [row.group for row in rows]
-    of_groups = [errors[[each == group for each in groups]] for group in set(groups)]
-    return Check(errors, _mean(errors), np.fmax.reduce([_mean(each) for each in of_groups]))
+    errors = [log_errors(row, constants) for row in rows]
+    by_group: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
+    for row, error in zip(rows, errors, strict=True):
+        by_group.setdefault(row.group, []).append(error)
+    means = [_mean(np.array(group)) for group in by_group.values()]
+    return Check(np.array(errors), _mean(np.array(errors)), np.fmax.reduce(means))
 
 
 def _mean(errors: np.ndarray) -> np.ndarray:
@@ -167,9 +191,15 @@ def _mean(errors: np.ndarray) -> np.ndarray:
 
 def left_out(rows: Sequence[Row], key: Callable[[Row], Any]) -> dict[tuple[str, Any], Check]:
     """Errors by set and value of `key`, with constants fitted to all rows with another value or False."""
-    places = dict.fromkeys((row.name, value) for row in rows if (value := key(row)))
-    fits = {value: fit([row for row in rows if key(row) != value]) for value in {value for _, value in places}}
-    return {place: check([row for row in rows if (row.name, key(row)) == place], fits[place[1]]) for place in places}
+    by_place: dict[tuple[str, Any], list[Row]] = {}
+    for row in rows:
+        if value := key(row):
+            by_place.setdefault((row.name, value), []).append(row)
+    fits: dict[Any, Constants] = {}
+    for _, value in by_place:
+        if value not in fits:
+            fits[value] = fit([row for row in rows if key(row) != value])
+    return {place: check(of_place, fits[place[1]]) for place, of_place in by_place.items()}
 
 
 def main() -> None:
@@ -177,33 +207,55 @@ def main() -> None:
     rows = read_measurements()
     seen = [row for row in rows if row.fitted]
     constants = fit(seen)
+    by_set: dict[str, list[Row]] = {}
+    for row in rows:
+        fitted = "fitted" if row.fitted else "not fitted"
+        by_set.setdefault(f"{row.name}, {fitted}", []).append(row)
+    checks = {name: check(of_set, constants) for name, of_set in by_set.items()}
     models = left_out(seen, lambda row: row.part != "layer" and row.label)
     counts = left_out(seen, lambda row: row.name == PUBLISHED and f"{row.platform.gpus} GPUs")
-    checks = {
-        f"{name}, {'fitted' if fitted else 'not fitted'}": check([row for row in rows if row.name == name], constants)
-        for name, fitted in dict.fromkeys((row.name, row.fitted) for row in rows)
-    }
-    checks |= {f"{name}, fit without {value}": made for (name, value), made in (models | counts).items()}
-    log = logging.getLogger(__name__)
+    for (name, value), made in (models | counts).items():
+        checks[f"{name}, fit without {value}"] = made
+    logging.getLogger(__name__).info("%s", _table_of(checks).markdown())
+    if "--write" in sys.argv:
+        unseen = np.concatenate([checked.rows for checked in models.values()])
+        # The factor that holds 90 % of the measurements, of seconds and of joules
+        of_seconds, of_joules = np.exp(np.nanquantile(np.abs(unseen), 0.9, axis=0)).tolist()
+        errors = Errors(of_seconds, of_joules, _extrapolated(rows, constants))
+        write_json(FILE, {"constants": asdict(constants), "errors": asdict(errors)})
+
+
+def _table_of(checks: Mapping[str, Check]) -> Table:
     headings = ("rows", "number", "seconds, mean", "worst group", "joules, mean", "worst group")
     cells = []
     for name, checked in checks.items():
-        values = [error for pair in zip(checked.mean, checked.worst_group, strict=True) for error in pair]
-        cells.append([name, str(len(checked.rows)), *("" if math.isnan(error) else f"{error:.1%}" for error in values)])
-    log.info("%s", Table(headings, cells).markdown())
-    if "--write" in sys.argv:
-        unseen = np.concatenate([checked.rows for checked in models.values()])
-        of_seconds, of_joules = np.exp(np.nanquantile(np.abs(unseen), 0.9, axis=0)).tolist()
-        worst: dict[str, float] = {}
-        for row in rows:
-            if (name := row.platform.gpu.name) not in constants.gpus:
-                worst[name] = max(worst.get(name, 1.0), math.exp(np.nanmax(np.abs(log_errors(row, constants)))))
-        known = {row.platform.name for row in seen}
-        platforms = [Platform(gpu, kernel) for gpu in GPUS.values() for kernel in BACKENDS]
-        others = [each for each in platforms if each.name not in known]
-        extrapolated = {each.name: worst.get(each.gpu.name, max(worst.values())) for each in others}
-        errors = asdict(Errors(of_seconds, of_joules, extrapolated))
-        write_json(FILE, {"constants": asdict(constants), "errors": errors})
+        row = [name, str(len(checked.rows))]
+        for mean, worst in zip(checked.mean, checked.worst_group, strict=True):
+            row += (_percent(mean), _percent(worst))
+        cells.append(row)
+    return Table(headings, cells)
+
+
+def _percent(error: float) -> str:
+    return "" if math.isnan(error) else f"{error:.1%}"
+
+
+def _extrapolated(rows: Sequence[Row], constants: Constants) -> dict[str, float]:
+    """`Errors.extrapolated`: a GPU without measurements has the largest factor of all unfitted GPUs."""
+    largest: dict[str, float] = {}
+    for row in rows:
+        name = row.platform.gpu.name
+        if name not in constants.gpus:
+            factor = math.exp(np.nanmax(np.abs(log_errors(row, constants))))
+            largest[name] = max(largest.get(name, 1.0), factor)
+    known = {row.platform.name for row in rows if row.fitted}
+    extrapolated = {}
+    for gpu in GPUS.values():
+        for kernel in BACKENDS:
+            platform = Platform(gpu, kernel).name
+            if platform not in known:
+                extrapolated[platform] = largest.get(gpu.name, max(largest.values()))
+    return extrapolated
 
 
 if __name__ == "__main__":

@@ -37,7 +37,9 @@ GPUS = {
 Sources: NVIDIA's data sheets of H100 and H200 (132 multiprocessors, 1.755 GHz), HGX B200 (148), A100 80 GB (108,
 1.41 GHz) and RTX 4090 (128, 2.52 GHz; bfloat16 with float32 sums).
 """
-FLASH, CUDNN, FLASH_3 = "FlashAttention-2", "cuDNN", "FlashAttention-3"
+FLASH = "FlashAttention-2"
+CUDNN = "cuDNN"
+FLASH_3 = "FlashAttention-3"
 BACKENDS = {
     FLASH: ("flash", "flash_hub", "flash_varlen", "flash_varlen_hub", "_native_flash"),
     CUDNN: ("_native_cudnn",),
@@ -58,7 +60,9 @@ def gpu_of(name: str) -> Gpu:
 def gpu_named(product: str) -> Gpu | None:
     """The GPU of a product name such as "NVIDIA H100 80GB HBM3", or None."""
     named = re.search(rf"\b({'|'.join(GPUS)})\b(?!.*\b(PCIe|PCIE|NVL|Laptop|D)\b)", product)
-    return GPUS[named[1]] if named else None
+    if named:
+        return GPUS[named[1]]
+    return None
 
 
 def kernel_of(backend: str, gpu: Gpu, *, masked: bool = False) -> str:
@@ -67,11 +71,17 @@ def kernel_of(backend: str, gpu: Gpu, *, masked: bool = False) -> str:
     PyTorch from 2.11 for CUDA 13 chooses cuDNN on Hopper and Blackwell (`check_prefer_cudnn_attention` in its
     sdp_utils.cpp). With a mask, cuDNN is assumed to be as slow as FlashAttention-2: nobody measured it.
     """
-    kernels = {name: kernel for kernel, names in BACKENDS.items() for name in names}
+    kernels = {}
+    for kernel, names in BACKENDS.items():
+        for name in names:
+            kernels[name] = kernel
     if backend == "native":
         torch = version("torch")
-        recent = tuple(int(part) for part in torch.split(".")[:2]) >= (2, 11) and "+cu12" not in torch
-        kernel = CUDNN if recent and gpu.name in ("H100", "H200", "B200") else FLASH
+        major, minor = torch.split(".")[:2]
+        is_recent = (int(major), int(minor)) >= (2, 11) and "+cu12" not in torch
+        kernel = FLASH
+        if is_recent and gpu.name in ("H100", "H200", "B200"):
+            kernel = CUDNN
     elif backend in kernels:
         kernel = kernels[backend]
     else:
@@ -79,4 +89,6 @@ def kernel_of(backend: str, gpu: Gpu, *, masked: bool = False) -> str:
         raise refusal("attention", backend, expected, "choose one of these")
     if kernel == FLASH_3 and gpu.name not in ("H100", "H200"):
         raise refusal("attention", backend, f"a kernel that runs on {gpu.name}", "pass for example flash")
-    return FLASH if masked and kernel == CUDNN else kernel
+    if masked and kernel == CUDNN:
+        return FLASH
+    return kernel

@@ -40,6 +40,7 @@ def count_operations(shape: Architecture, height: int, width: int, frames: int) 
 
 def linear(times: int, tokens: int, inputs: int, outputs: int) -> Operations:
     """`times` matrix products of `(tokens, inputs)` with weights `(inputs, outputs)`; `times` is that of layers."""
+    # A multiply-add counts as two operations.
     weights = times * inputs * outputs
     moved = times * tokens * (inputs + outputs)
     return Operations(matrix_flops=2 * tokens * weights, activation_bytes=BYTES * moved, weight_bytes=BYTES * weights)
@@ -47,7 +48,8 @@ def linear(times: int, tokens: int, inputs: int, outputs: int) -> Operations:
 
 def attention(times: int, queries: int, keys: int, heads: int, head_dim: int) -> Operations:
     """Attention of `queries` tokens over `keys` tokens."""
-    scores, moved = times * queries * keys * heads, 2 * times * (queries + keys) * heads * head_dim
+    scores = times * queries * keys * heads
+    moved = 2 * times * (queries + keys) * heads * head_dim
     return Operations(attention_flops=4 * scores * head_dim, scores=scores, activation_bytes=BYTES * moved)
 
 
@@ -72,7 +74,9 @@ def _cross(times: int, queries: int, keys: int, widths: tuple[int, int], heads: 
 
 def _with_cross_attention(shape: Architecture, video: int, frames: int) -> Operations:
     """Wan, LTX-Video, Cosmos and Kandinsky: self-attention, cross-attention to text and image, feed-forward."""
-    times, width, heads = shape.blocks + shape.control_blocks, shape.width, (shape.heads, shape.head_dim)
+    times = shape.blocks + shape.control_blocks
+    width = shape.width
+    heads = (shape.heads, shape.head_dim)
     made = _stream(times, video, width, shape.ffn_dim) + self_attention(times, video, *heads)
     made += _cross(times, video, shape.text_tokens, (width, shape.text_dim or width), *heads)
     if shape.image_tokens:
@@ -92,7 +96,9 @@ def _joint(shape: Architecture, video: int, frames: int) -> Operations:
 
 def _hunyuan(shape: Architecture, video: int, frames: int) -> Operations:
     """HunyuanVideo: blocks with a stream each for text and video, then blocks with one for both, which 1.5 lacks."""
-    width, tokens, single = shape.width, video + shape.text_tokens, shape.single_blocks
+    width = shape.width
+    tokens = video + shape.text_tokens
+    single = shape.single_blocks
     made = _stream(shape.blocks, video, width, shape.ffn_dim)
     made += _stream(shape.blocks, shape.text_tokens, width, shape.ffn_dim)
     made += linear(3 * single, tokens, width, width)
@@ -103,7 +109,9 @@ def _hunyuan(shape: Architecture, video: int, frames: int) -> Operations:
 
 def _mochi(shape: Architecture, video: int, frames: int) -> Operations:
     """Mochi: a stream each for text and video, with gated feed-forward; the last block has no text output."""
-    width, text_dim, text = shape.width, shape.text_dim or shape.width, shape.text_tokens
+    width = shape.width
+    text_dim = shape.text_dim or shape.width
+    text = shape.text_tokens
     made = linear(4 * shape.blocks, video, width, width)
     made += linear(shape.blocks, video, width, 2 * shape.ffn_dim)
     made += linear(shape.blocks, video, shape.ffn_dim, width)
@@ -118,8 +126,10 @@ def _mochi(shape: Architecture, video: int, frames: int) -> Operations:
 def _with_audio(shape: Architecture, video: int, frames: int, heads: tuple[int, int]) -> Operations:
     """A video and an audio stream, each with cross-attention to the text and to the other; `heads`, number and
     dimension, are those with which the video reads the audio."""
-    times, audio_heads = shape.blocks, (shape.audio_heads, shape.audio_head_dim)
-    width, inner = shape.width, shape.audio_heads * shape.audio_head_dim
+    times = shape.blocks
+    audio_heads = (shape.audio_heads, shape.audio_head_dim)
+    width = shape.width
+    inner = shape.audio_heads * shape.audio_head_dim
     audio = shape.audio_tokens(frames)
     made = _with_cross_attention(shape, video, frames)
     made += _stream(times, audio, inner, shape.audio_ffn_dim or 4 * inner)
@@ -139,7 +149,9 @@ def _kandinsky6(shape: Architecture, video: int, frames: int) -> Operations:
 
 def _minimax_h3(shape: Architecture, video: int, frames: int) -> Operations:
     """MiniMax-H3: text, audio and video in one stream, with gated feed-forward."""
-    times, width, inner = shape.blocks, shape.width, shape.heads * shape.head_dim
+    times = shape.blocks
+    width = shape.width
+    inner = shape.heads * shape.head_dim
     tokens = video + shape.audio_tokens(frames) + shape.text_tokens
     made = linear(3 * times, tokens, width, inner) + linear(times, tokens, inner, width)
     made += linear(times, tokens, width, 2 * shape.ffn_dim) + linear(times, tokens, shape.ffn_dim, width)
@@ -153,7 +165,8 @@ def _modulation(shape: Architecture) -> Operations:
 
 def _wan_animate(shape: Architecture, video: int, frames: int) -> Operations:
     """Wan Animate: Wan's blocks, and some in which the tokens of a frame read the motion of the face in it."""
-    times, width = shape.face_blocks, shape.width
+    times = shape.face_blocks
+    width = shape.width
     motions = FACE_TOKENS * (shape.vae.latent_frames(frames) + shape.reference_frames)
     made = linear(2 * times, video, width, width) + linear(2 * times, motions, width, width)
     made += attention(times, video, FACE_TOKENS, shape.heads, shape.head_dim)
@@ -162,7 +175,9 @@ def _wan_animate(shape: Architecture, video: int, frames: int) -> Operations:
 
 def _sana_video(shape: Architecture, video: int, frames: int) -> Operations:
     """SANA-Video: linear self-attention, cross-attention to the text, feed-forward of convolutions."""
-    times, width, hidden = shape.blocks, shape.width, shape.ffn_dim
+    times = shape.blocks
+    width = shape.width
+    hidden = shape.ffn_dim
     heads = (shape.heads, shape.head_dim)
     made = linear(4 * times, video, width, width)
     # values @ keys and their product with the queries, (head_dim, head_dim) each, and the sum of keys @ queries

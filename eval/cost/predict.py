@@ -143,12 +143,18 @@ class Prediction:
 
 def layer_seconds(count: Operations, platform: Platform, constants: Constants) -> tuple[float, float, float]:
     """Seconds of matrix products, of attention and of elementwise kernels on one GPU."""
-    gpu, kernel = platform.gpu, constants.kernels[platform.kernel]
+    gpu = platform.gpu
+    kernel = constants.kernels[platform.kernel]
     own = constants.gpus[gpu.like]
-    peak = gpu.ampere_flops if platform.kernel == FLASH else gpu.matrix_flops
+    if platform.kernel == FLASH:
+        peak = gpu.ampere_flops
+    else:
+        peak = gpu.matrix_flops
     attention = count.attention_flops / (kernel.fraction * peak)
     attention += kernel.exposed_exponentials * count.scores / gpu.exponentials
-    passes = own.elementwise_passes * (constants.shared.compiled_fraction if platform.compiled else 1.0)
+    passes = own.elementwise_passes
+    if platform.compiled:
+        passes *= constants.shared.compiled_fraction
     matrix = count.matrix_flops / (own.matrix_fraction * gpu.matrix_flops)
     return matrix, attention, passes * count.activation_bytes / gpu.bandwidth
 
@@ -159,23 +165,33 @@ def predict(work: Workload, platform: Platform, constants: Constants, compute_fr
     An unfitted GPU has the constants of the GPU it is like, watts scaled by power limit, joules by power limit / peak
     rate.
     """
-    gpu, gpus, shape, count = platform.gpu, platform.gpus, work.shape, work.operations
-    own, shared, like = constants.gpus[gpu.like], constants.shared, GPUS[gpu.like]
+    gpu = platform.gpu
+    gpus = platform.gpus
+    shape = work.shape
+    count = work.operations
+    own = constants.gpus[gpu.like]
+    shared = constants.shared
+    like = GPUS[gpu.like]
     calls = (work.steps - shape.uncalled_steps) * shape.branches * compute_fraction
     of_call = layer_seconds(count, platform, constants)
     matrix, attention, elementwise = (calls / gpus * part for part in of_call)
-    exchange = _exchange_seconds(work, platform, constants, calls) if gpus > 1 else 0.0
-    pixels, text = work.height * work.width * work.frames, shape.text_encoder
+    exchange = 0.0
+    if gpus > 1:
+        exchange = _exchange_seconds(work, platform, constants, calls)
+    pixels = work.height * work.width * work.frames
+    text = shape.text_encoder
     rate = own.matrix_fraction * gpu.matrix_flops
     decoder = shared.decoder_flops * shape.vae.decoder_values_per_pixel * pixels / rate
     conversion = shared.conversion_seconds * pixels / 1e6
     text_flops = 2 * text.parameters * text.tokens * shape.branches
     text_encoder = text_flops / (shared.text_fraction * gpu.matrix_flops)
     denoising = matrix + attention + elementwise + exchange
+    # Joules above those of idle units: for each operation, and for each byte that elementwise kernels move
     joules_scale = gpu.watts / gpu.matrix_flops / (like.watts / like.matrix_flops)
     above = own.joules_per_matrix_flop * count.matrix_flops + own.joules_per_attention_flop * count.attention_flops
     above = joules_scale * above + shared.joules_per_byte * of_call[2] * gpu.bandwidth
-    base, limit = own.base_watts * gpu.watts / like.watts * gpus, gpu.watts * gpus
+    base = own.base_watts * gpu.watts / like.watts * gpus
+    limit = gpu.watts * gpus
     denoising_joules = min(base * denoising + calls * above, limit * denoising)
     # Every GPU of a context-parallel run encodes the text and decodes the video.
     text_joules = base * text_encoder + joules_scale * own.joules_per_matrix_flop * text_flops * gpus
@@ -187,7 +203,8 @@ def predict(work: Workload, platform: Platform, constants: Constants, compute_fr
 
 def _exchange_seconds(work: Workload, platform: Platform, constants: Constants, calls: float) -> float:
     """Seconds in which GPUs exchange queries, keys, values and outputs (Ulysses), and keys and values (ring)."""
-    link, shared = platform.gpu.link, constants.shared
+    link = platform.gpu.link
+    shared = constants.shared
     local = calls / platform.gpus * work.operations.exchanged_bytes
     rate = constants.gpus[platform.gpu.like].ulysses_fraction * link
     ulysses = 4 * local * (platform.ulysses - 1) / platform.ulysses / rate
@@ -198,5 +215,8 @@ def _exchange_seconds(work: Workload, platform: Platform, constants: Constants, 
 
 def splits(shape: Architecture, gpus: int) -> list[tuple[int, int]]:
     """The degrees of Ulysses and ring attention that share the tokens; Ulysses' divides the number of heads."""
-    degrees = [degree for degree in range(1, gpus + 1) if gpus % degree == 0 and shape.heads % degree == 0]
-    return [(degree, gpus // degree) for degree in degrees]
+    degrees = []
+    for ulysses in range(1, gpus + 1):
+        if gpus % ulysses == 0 and shape.heads % ulysses == 0:
+            degrees.append((ulysses, gpus // ulysses))
+    return degrees

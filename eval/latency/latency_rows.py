@@ -56,7 +56,8 @@ def rows_from(samples: Sequence[LatencySamples]) -> list[dict[str, Any]]:
         bare = by_name.get((f"{sample.method}, no proxy", sample.compiled), unmeasured)
         row = {name: getattr(sample, name) for name in KEPT} | _measured(sample, plain, bare)
         # Compiled and eager trajectories differ in speed, so each kind is judged by itself.
-        row["disturbance"] = _disturbance([other for other in samples if other.compiled == sample.compiled])
+        of_kind = [other for other in samples if other.compiled == sample.compiled]
+        row["disturbance"] = _disturbance(of_kind)
         rows.append(row)
     return rows
 
@@ -91,7 +92,9 @@ def _median(values: Sequence[float]) -> float | None:
 
 def _ratio(over: float | None, under: float | None) -> float | None:
     """The ratio of two measurements; None if one of them is missing or 0."""
-    return over / under if over and under else None
+    if over and under:
+        return over / under
+    return None
 
 
 def _disturbance(samples: Sequence[LatencySamples]) -> str:
@@ -99,7 +102,9 @@ def _disturbance(samples: Sequence[LatencySamples]) -> str:
     plain_blocks = next((sample.blocks for sample in samples if sample.method == PLAIN), 0)
     timed = []
     for sample in samples:
-        fraction = sample.blocks / plain_blocks if plain_blocks else None
+        fraction = None
+        if plain_blocks:
+            fraction = sample.blocks / plain_blocks
         timed += [Timed(sample.method, seconds, fraction, sample.load) for seconds in sample.whole_seconds]
     return disturbance(timed)
 

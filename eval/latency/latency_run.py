@@ -71,6 +71,7 @@ class LatencyRun:
             set_attention([self.transformer], self.settings.attention)
         self.inputs = build_inputs(self.preset, self.size, self.device, self.dtype)
         self.counted_inputs = build_inputs(self.preset, COUNTED_SIZE, self.device, self.dtype)
+        # All methods take turns, so that a slow spell of the machine meets all of them.
         turns = self.samples * self.settings.repeats
         for done, sample in enumerate(turns, 1):
             if sample.note is None:
@@ -90,8 +91,10 @@ class LatencyRun:
             self._count(sample, trajectory)
         timing = trajectory.run(self.forced.steps)
         for step, milliseconds in enumerate(timing.milliseconds):
-            times = sample.full_ms if step in trajectory.forced.full else sample.reused_ms
-            times.append(milliseconds)
+            if step in trajectory.forced.full:
+                sample.full_ms.append(milliseconds)
+            else:
+                sample.reused_ms.append(milliseconds)
         sample.whole_seconds.append(sum(timing.milliseconds) / 1000)
         if timing.joules and not math.isnan(timing.joules):  # 0 if the counter was not refreshed in so short a time
             sample.joules.append(timing.joules)
@@ -114,7 +117,10 @@ class LatencyRun:
         sample.syncs_per_step = counted.count_syncs(every_path)
 
     def _build(self, method: str, compiled: bool, inputs: Inputs | None = None) -> TimedTrajectory:
-        forced = evenly_forced(self.forced.steps, 1.0) if method == "plain" else self.forced
+        if method == "plain":
+            forced = evenly_forced(self.forced.steps, 1.0)
+        else:
+            forced = self.forced
         return TimedTrajectory(method, forced, self.transformer, inputs or self.inputs, compiled)
 
     def _write(self, out: Path, finished: bool) -> dict[str, Any]:

@@ -98,6 +98,7 @@ def evenly_forced(steps: int, fraction: float) -> ForcedSteps:
     if count < 3:
         expected = f"a number from {3 / steps:g} to 1 at {steps} steps, because the first two and the last are full"
         raise refusal("fraction", fraction, expected, "take a larger fraction or more steps")
+    # From step 1 to the last; rounded up, so that step 2 is reused.
     spaced = [1 + math.ceil(index * (steps - 2) / (count - 2)) for index in range(count - 1)]
     return ForcedSteps(steps, (0, *spaced))
 

@@ -31,7 +31,9 @@ def markdown(data: dict[str, Any]) -> str:
 
 def caption(data: dict[str, Any]) -> str:
     """Device, model, size and steps of a run, failed methods, and whether the run ended early."""
-    model, schedule, settings = data["model"], data["schedule"], data["settings"]
+    model = data["model"]
+    schedule = data["schedule"]
+    settings = data["settings"]
     text = (
         f"{data['device']['name']}, {data['date'][:10]}, torch {data['versions']['torch']}, diffusers "
         f"{data['versions']['diffusers']}: Wan {settings['model']} with random weights in {model['dtype']}, "
@@ -41,8 +43,10 @@ def caption(data: dict[str, Any]) -> str:
     for row in data["rows"]:
         if row["note"]:
             text += f" {label(row['method'], row['compiled'])} failed: {row['note']}."
-    for why in dict.fromkeys(filter(None, (row.get("disturbance") for row in data["rows"]))):
-        text += f" Other work disturbed the run, so do not compare its seconds: {why}."
+    reasons = dict.fromkeys(row.get("disturbance") for row in data["rows"])  # eager and compiled rows have one each
+    for why in reasons:
+        if why:
+            text += f" Other work disturbed the run, so do not compare its seconds: {why}."
     if not data["finished"]:
         text += " The run ended early: what is missing was not measured."
     return text
@@ -74,11 +78,19 @@ def _cell(value: Any, unit: float, form: str, quartiles: bool) -> str:
         return ""
     if not isinstance(value, dict):
         return _digits(form.format(value / unit))
-    form = "{:.2f}" if value["median"] < 100 * unit else "{:.1f}"
-    middle, low, high = (_digits(form.format(value[name] / unit)) for name in ("median", "low", "high"))
-    return f"{middle} ({low} to {high})" if quartiles else middle
+    form = "{:.1f}"
+    if value["median"] < 100 * unit:
+        form = "{:.2f}"
+    middle = _digits(form.format(value["median"] / unit))
+    if not quartiles:
+        return middle
+    low = _digits(form.format(value["low"] / unit))
+    high = _digits(form.format(value["high"] / unit))
+    return f"{middle} ({low} to {high})"
 
 
 def _digits(text: str) -> str:
     """A formatted number without exponent."""
-    return f"{float(text):,.0f}" if "e+" in text else text
+    if "e+" in text:
+        return f"{float(text):,.0f}"
+    return text

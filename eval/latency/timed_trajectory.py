@@ -26,7 +26,9 @@ def clock_name(device: torch.device) -> str:
     """Name of the clock: "CUDA events" on a GPU; on a CPU "thread time" with one thread, else "wall clock"."""
     if device.type == "cuda":
         return "CUDA events"
-    return THREAD_TIME if torch.get_num_threads() == 1 else "wall clock"  # which other processes lengthen
+    if torch.get_num_threads() == 1:
+        return THREAD_TIME
+    return "wall clock"  # which other processes lengthen
 
 
 def moment(device: torch.device) -> Any:
@@ -35,7 +37,9 @@ def moment(device: torch.device) -> Any:
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(device))
         return event
-    return time.thread_time() if torch.get_num_threads() == 1 else time.perf_counter()
+    if torch.get_num_threads() == 1:
+        return time.thread_time()
+    return time.perf_counter()
 
 
 def elapsed_ms(start: Any, end: Any) -> float:
@@ -81,6 +85,7 @@ class TimedTrajectory:
     ) -> None:
         self.forced = forced
         self.inputs = inputs
+        # `deepcopy` takes these as copied already.
         tensors = {id(tensor): tensor for tensor in [*transformer.parameters(), *transformer.buffers()]}
         self.transformer: WanTransformer3DModel = copy.deepcopy(transformer, tensors)
         self.device = inputs.latents[0].device
@@ -161,14 +166,16 @@ class TimedTrajectory:
         try:
             for step in range(steps):
                 is_full = step in self.forced.full
-                latents, timestep = self.inputs.latents[which], self.inputs.timesteps[which]
+                latents = self.inputs.latents[which]
+                timestep = self.inputs.timesteps[which]
                 context = {"step_index": step, "num_inference_steps": self.forced.steps, "sigma": sigma_of(step)}
                 predictions = []
                 for branch, text in zip(BRANCHES, self.inputs.text, strict=True):
                     with self.transformer.cache_context(branch, **context):
                         predictions.append(self.transformer(latents, timestep, text, return_dict=False)[0])
                 guided = guide(predictions[0], predictions[1], GUIDANCE_SCALE)
-                which = 1 - which if step + 1 in self.forced.full else which
+                if step + 1 in self.forced.full:
+                    which = 1 - which
                 self.scheduler.next_latent = self.inputs.latents[which]
                 self.scheduler.step(guided, timestep, latents)
                 yield is_full

@@ -71,14 +71,19 @@ def begin(device: torch.device) -> Stopwatch:
 
 
 def peak_bytes(device: torch.device) -> int | None:
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return None
 
 
 def measure(pipe: WanPipeline, settings: GenerationSettings, speedup: float | None) -> dict[str, Any]:
     """The `TrialResult` of one video, plain if `speedup` is None, with "speedup" and, on a GPU, "peak_bytes"."""
     device = pipe._execution_device
     begin(device)
-    attach = plain if speedup is None else partial(accelerated, speedup=speedup)
+    if speedup is None:
+        attach = plain
+    else:
+        attach = partial(accelerated, speedup=speedup)
     result = asdict(result_of(pipe, generate_with(pipe, PROMPT, settings, 0, attach)))
     return {"speedup": speedup, "peak_bytes": peak_bytes(device), **result}
 
@@ -125,7 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     check_replaceable(given.out, "--out", own_json(WHOLE_PIPELINE), force=given.force)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    size, device = parse_size(given.size), torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    size = parse_size(given.size)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     settings = replace(
         SETTINGS[given.model], height=size.height, width=size.width, num_frames=size.frames, steps=given.steps
     )

@@ -34,8 +34,9 @@ class Accumulation(Threshold):
     cost: Callable[[Observation], float | None] = lambda observation: observation.known_distance
 
     def change(self, observation: Observation) -> float | None:
-        step, steps = observation.step, observation.steps
-        cost = None if step < self.first or step >= steps - self.last else self.cost(observation)
+        if observation.step < self.first or observation.step >= observation.steps - self.last:
+            return None
+        cost = self.cost(observation)
         return None if cost is None else max(0.0, cost)
 
 
@@ -57,6 +58,7 @@ def attached(pipe: DiffusionPipeline, policy: Policy, **options: Any) -> Iterato
     Raises GalaxyDiTError for two transformers, branches in one call, and a transformer that has a cache already.
     """
     check_branches(pipe)
+    # The plugin's own limits would change when a compared method computes.
     free = {"warmup": 0.0, "keep_last": 0, "max_consecutive": None, "few_steps": 0, "per_sample": False}
     config = GalaxyDiTConfig(policy, **{**free, "reuse": "residual", "order": 0, "correction": False, **options})
     with Acceleration(pipe, config) as acceleration:

@@ -39,20 +39,29 @@ def restored(pipe: DiffusionPipeline) -> Iterator[None]:
 
 def hooks_in(transformer: nn.Module, wanted: str | None = None) -> list[ModelHook]:
     """The diffusers hooks of all modules of the transformer, or only those of one name."""
-    registries = [getattr(module, REGISTRY) for module in transformer.modules() if hasattr(module, REGISTRY)]
-    return [hook for registry in registries for name, hook in registry.hooks.items() if wanted in (None, name)]
+    hooks = []
+    for module in transformer.modules():
+        if not hasattr(module, REGISTRY):
+            continue
+        for name, hook in getattr(module, REGISTRY).hooks.items():
+            if wanted in (None, name):
+                hooks.append(hook)
+    return hooks
 
 
 def bytes_in(value: Any) -> int:
     """Bytes of all tensors inside nested containers and objects; each tensor counts once."""
-    return sum({tensor.data_ptr(): tensor.nbytes for tensor in _tensors_in(value)}.values())
+    by_address = {tensor.data_ptr(): tensor.nbytes for tensor in _tensors_in(value)}
+    return sum(by_address.values())
 
 
 def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, dict | list | tuple):
-        for item in value.values() if isinstance(value, dict) else value:
+    elif isinstance(value, dict):
+        yield from _tensors_in(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
             yield from _tensors_in(item)
     elif hasattr(value, "__dict__") and not isinstance(value, nn.Module | type) and not callable(value):
         yield from _tensors_in(vars(value))
@@ -109,8 +118,13 @@ def enabled(
         stack.callback(transformer.disable_cache)
         if adapter is not None and family_of(transformer).branches == SEPARATE:
             stack.enter_context(hooked(transformer, [(transformer, adapter())]))
-        kept = [vars(hook) for hook in hooks_in(transformer)]
-        yield Attached(lambda: bytes_in([held[name] for held in kept for name in held if "state" in name]))
+        hooks = hooks_in(transformer)
+        yield Attached(lambda: bytes_in([_states_of(hook) for hook in hooks]))
+
+
+def _states_of(hook: ModelHook) -> list[Any]:
+    """The attributes in which diffusers' hooks keep states."""
+    return [value for name, value in vars(hook).items() if "state" in name]
 
 
 def timestep_left(pipe: DiffusionPipeline) -> Callable[[], float]:

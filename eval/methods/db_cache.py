@@ -26,26 +26,28 @@ def _settings(steps: int, **calibrator: Any) -> list[Setting]:
 
     One block runs at every step, because cache-dit's default of 8 leaves little to skip in the 10 blocks of wan-tiny.
     """
-    return [
-        {"threshold": threshold, "warmup_steps": warmup, "first_blocks": 1, **calibrator}
-        for warmup in sorted({min(8, steps // 6), max(2, steps // 25)}, reverse=True)
-        for threshold in geometric_grid(0.012, 1.2, 11)
-    ]
+    grid: list[Setting] = []
+    for warmup in sorted({min(8, steps // 6), max(2, steps // 25)}, reverse=True):
+        for threshold in geometric_grid(0.012, 1.2, 11):
+            grid.append({"threshold": threshold, "warmup_steps": warmup, "first_blocks": 1, **calibrator})
+    return grid
 
 
 def _presets(steps: int) -> list[Setting]:
-    return [
-        {"steps": steps, "preset": preset, "forecaster": forecaster} for forecaster in FORECASTERS for preset in PRESETS
-    ]
+    listed: list[Setting] = []
+    for forecaster in FORECASTERS:
+        for preset in PRESETS:
+            listed.append({"steps": steps, "preset": preset, "forecaster": forecaster})
+    return listed
 
 
 def _plans(steps: int) -> list[Setting]:
     """Faster plans than the wanted speedups, because the first block runs at every step."""
-    return [
-        {"steps": steps, "plan": speedup, "forecaster": forecaster}
-        for forecaster in (TAYLOR, DMD)
-        for speedup in geometric_grid(1.25, 8.0, 16)
-    ]
+    grid: list[Setting] = []
+    for forecaster in (TAYLOR, DMD):
+        for speedup in geometric_grid(1.25, 8.0, 16):
+            grid.append({"steps": steps, "plan": speedup, "forecaster": forecaster})
+    return grid
 
 
 def _cache_dit() -> Any:
@@ -59,8 +61,12 @@ def _cache_dit() -> Any:
 def _enabled(pipe: DiffusionPipeline, forecaster: str, order: int | None = None, **config: Any) -> Iterator[Attached]:
     """cache-dit within the context, with options of its `DBCacheConfig`, a forecaster and the order of TaylorSeer."""
     cache_dit = _cache_dit()
-    options = {} if order is None else {"taylorseer_order": order}
-    calibrator = None if forecaster == NONE else getattr(cache_dit, f"{forecaster}CalibratorConfig")(**options)
+    options = {}
+    if order is not None:
+        options["taylorseer_order"] = order
+    calibrator = None
+    if forecaster != NONE:
+        calibrator = getattr(cache_dit, f"{forecaster}CalibratorConfig")(**options)
     with restored(pipe):
         cache_dit.enable_cache(
             pipe, cache_config=cache_dit.DBCacheConfig(Bn_compute_blocks=0, **config), calibrator_config=calibrator
@@ -73,8 +79,10 @@ def _enabled(pipe: DiffusionPipeline, forecaster: str, order: int | None = None,
 
 
 def _held(manager: Any) -> int:
-    contexts = manager._cached_context_manager.values()
-    return bytes_in([[each.buffers, *each.get_calibrators(), *each.get_cfg_calibrators()] for each in contexts])
+    held = []
+    for context in manager._cached_context_manager.values():
+        held += [context.buffers, *context.get_calibrators(), *context.get_cfg_calibrators()]
+    return bytes_in(held)
 
 
 def _by_threshold(pipe: DiffusionPipeline, setting: Setting, *, joint: bool) -> Context:
@@ -131,4 +139,5 @@ def attach_preset(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -
 )
 def attach_plan(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
     full = scheduled_steps(pipe, setting["plan"], setting["steps"], setting.get("profile"))
-    return _by_mask(pipe, [int(step in full) for step in range(setting["steps"])], setting["forecaster"])
+    mask = [int(step in full) for step in range(setting["steps"])]
+    return _by_mask(pipe, mask, setting["forecaster"])

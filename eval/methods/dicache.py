@@ -33,7 +33,9 @@ class AlignedResidual(Reuse):
         older, newest = past[0], past[-1]
         if older is newest:
             return newest.tensor
-        share = alignment(mean_size(call.proxies[PROBE] - older.side), mean_size(newest.side - older.side))
+        # r_2 + a (r_1 - r_2) with the residuals r_1, the newest, and r_2, and a = |p - p_2| / |p_1 - p_2| of the probe
+        change = mean_size(call.proxies[PROBE] - older.side)
+        share = alignment(change, mean_size(newest.side - older.side))
         return older.tensor + share * (newest.tensor - older.tensor)
 
 
@@ -45,11 +47,11 @@ def alignment(change: float, change_between: float) -> float:
 
 
 def settings(steps: int) -> list[Setting]:
-    return [
-        {"threshold": value, "first": first}
-        for first in warm_ups(steps, 0.2)
-        for value in geometric_grid(0.01, 0.8, 14)
-    ]
+    grid: list[Setting] = []
+    for first in warm_ups(steps, 0.2):
+        for value in geometric_grid(0.01, 0.8, 14):
+            grid.append({"threshold": value, "first": first})
+    return grid
 
 
 def published_settings(steps: int) -> list[Setting]:

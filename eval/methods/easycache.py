@@ -27,8 +27,10 @@ class MeasuredDifference(Difference):
     def measure(self, call: Call, tensor: Tensor, past: Sequence[CachedStep]) -> Mapping[str, float]:
         if not past:
             return {"output": mean_size(tensor)}
+        # k = |y - y'| / |x - x'|, where y' and x' are of the full step before
         change = mean_size(call.latent - past[-1].side)
-        return {"output": mean_size(tensor), "rate": mean_size(tensor - past[-1].tensor) / max(change, 1e-12)}
+        rate = mean_size(tensor - past[-1].tensor) / max(change, 1e-12)
+        return {"output": mean_size(tensor), "rate": rate}
 
 
 def change_size(current: Tensor, previous: Tensor) -> Tensor:
@@ -44,16 +46,17 @@ def predicted_change(observation: Observation) -> float | None:
     measured = observation.measured
     if observation.distance is None or "rate" not in measured:
         return None
+    # k |x_t - x_(t-1)| / |y|
     return measured["rate"] * observation.distance / max(measured["output"], 1e-12)
 
 
 def settings(steps: int) -> list[Setting]:
     """The authors' warm-up, a fifth of the steps, and one step; the last step is always full."""
-    return [
-        {"threshold": value, "first": first, "last": 1}
-        for first in warm_ups(steps, 0.2)
-        for value in geometric_grid(0.012, 0.5, 14)
-    ]
+    grid: list[Setting] = []
+    for first in warm_ups(steps, 0.2):
+        for value in geometric_grid(0.012, 0.5, 14):
+            grid.append({"threshold": value, "first": first, "last": 1})
+    return grid
 
 
 def published_settings(steps: int) -> list[Setting]:

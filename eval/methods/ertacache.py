@@ -57,14 +57,22 @@ class Rectified(Difference):
     """The difference of the last full step times 1 + K, and the prediction times phi, by branch and step."""
 
     def __init__(self, factors: Mapping[str, Pairs], scales: Pairs | None) -> None:
-        self.factors, self.scales = factors, scales
+        self.factors = factors
+        self.scales = scales
 
     def predict(self, call: Call, past: Sequence[CachedStep]) -> Tensor:
-        source, step = past[-1], call.info.step
-        factor = at(self.factors[call.branch], source.step, step) if self.factors else None
-        scale = at(self.scales, source.step, step) if self.scales else None
-        change = source.tensor - source.side
-        return (1.0 if scale is None else scale) * (call.latent + (1 + (factor or 0.0)) * change)
+        source = past[-1]
+        step = call.info.step
+        factor = None
+        if self.factors:
+            factor = at(self.factors[call.branch], source.step, step)
+        scale = None
+        if self.scales:
+            scale = at(self.scales, source.step, step)
+        # phi (latent + (1 + K) residual), with K = 0 and phi = 1 where nothing was measured
+        residual = source.tensor - source.side
+        rectified = call.latent + (1 + (factor or 0.0)) * residual
+        return (1.0 if scale is None else scale) * rectified
 
 
 def sources_under(errors: Pairs, threshold: float) -> list[int]:
@@ -75,13 +83,17 @@ def sources_under(errors: Pairs, threshold: float) -> list[int]:
     sources = [0]
     for step in range(1, len(errors)):
         error = at(errors, sources[-1], step)
-        sources.append(sources[-1] if error is not None and error < threshold else step)
+        if error is not None and error < threshold:
+            sources.append(sources[-1])
+        else:
+            sources.append(step)
     return sources
 
 
 def sources_for(errors: Pairs, full_steps: int) -> list[int]:
     """The sources at the smallest threshold that gives nearest to `full_steps` full steps."""
-    thresholds = sorted({0.0, *(error for row in errors for error in row)})
+    # The schedule changes at measured errors alone.
+    thresholds = sorted({0.0}.union(*errors))
     candidates = [sources_under(errors, threshold) for threshold in (*thresholds, 2 * thresholds[-1])]
     return min(candidates, key=lambda sources: abs(len(set(sources)) - full_steps))
 
@@ -89,7 +101,11 @@ def sources_for(errors: Pairs, full_steps: int) -> list[int]:
 def settings(steps: int) -> list[Setting]:
     """The whole method, and its schedule alone."""
     counts = full_step_counts(steps)
-    return [{"full_steps": count, "adjust": on, "rectify": on} for on in (True, False) for count in counts]
+    grid: list[Setting] = []
+    for on in (True, False):
+        for count in counts:
+            grid.append({"full_steps": count, "adjust": on, "rectify": on})
+    return grid
 
 
 def published_settings(steps: int) -> list[Setting]:
@@ -106,33 +122,44 @@ def calibrate(
     (phi without K and with it).
     """
     recordings = record_each(pipe, prompts, generation, seed)
-    steps, branches = recordings[0].steps, list(recordings[0].outputs)
+    steps = recordings[0].steps
+    branches = list(recordings[0].outputs)
     factors = {branch: over_pairs(steps, partial(_factor, recordings, branch)) for branch in branches}
     unrectified: dict[str, Pairs] = {branch: over_pairs(steps, lambda *_: 0.0) for branch in branches}
-    return {
-        "errors": over_pairs(steps, partial(_error, recordings)),
-        "factors": factors,
-        "scales": [over_pairs(steps, partial(_scale, recordings, table)) for table in (unrectified, factors)],
-    }
+    scales = [
+        over_pairs(steps, partial(_scale, recordings, unrectified)),
+        over_pairs(steps, partial(_scale, recordings, factors)),
+    ]
+    return {"errors": over_pairs(steps, partial(_error, recordings)), "factors": factors, "scales": scales}
 
 
 def _error(recordings: Sequence[RecordedSteps], earlier: int, step: int) -> float:
-    residuals = [[each.guided(place) - each.latents[place] for place in (earlier, step)] for each in recordings]
-    return sum(float(relative_l1(cached, true)) for cached, true in residuals) / len(residuals)
+    """Relative L1 error of the guided residual of step `earlier` at `step`, mean over the recordings."""
+    errors = []
+    for recording in recordings:
+        cached = recording.guided(earlier) - recording.latents[earlier]
+        true = recording.guided(step) - recording.latents[step]
+        errors.append(float(relative_l1(cached, true)))
+    return sum(errors) / len(errors)
 
 
 def _factor(recordings: Sequence[RecordedSteps], branch: str, earlier: int, step: int) -> float:
-    residuals = [(each.residual(step, branch), each.residual(earlier, branch)) for each in recordings]
-    return slope_through_origin([(true - cached, cached) for true, cached in residuals])
+    """K of a branch, with which the error of the cached residual is K times this residual."""
+    pairs = []
+    for recording in recordings:
+        cached = recording.residual(earlier, branch)
+        pairs.append((recording.residual(step, branch) - cached, cached))
+    return slope_through_origin(pairs)
 
 
 def _scale(recordings: Sequence[RecordedSteps], factors: Mapping[str, Pairs], earlier: int, step: int) -> float:
+    """phi of a reused step, if K of each branch is that of `factors`."""
     pairs = []
     for each in recordings:
-        predicted = {
-            branch: each.latents[step] + (1 + (at(table, earlier, step) or 0.0)) * each.residual(earlier, branch)
-            for branch, table in factors.items()
-        }
+        predicted = {}
+        for branch, table in factors.items():
+            factor = at(table, earlier, step) or 0.0
+            predicted[branch] = each.latents[step] + (1 + factor) * each.residual(earlier, branch)
         reused = guide(predicted[CONDITIONAL], predicted.get(UNCONDITIONAL), each.guidance_scale)
         pairs.append((each.guided(step), reused))
     return min(1.0, max(0.0, slope_through_origin(pairs)))
@@ -140,15 +167,21 @@ def _scale(recordings: Sequence[RecordedSteps], factors: Mapping[str, Pairs], ea
 
 def slope_through_origin(pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
     """The least-squares factor f of y = f x over all pairs (y, x)."""
+    # f = (sum of x y) / (sum of x^2)
     along = sum(float((y * x).sum()) for y, x in pairs)
-    return along / max(sum(float((x * x).sum()) for _, x in pairs), 1e-12)
+    square = sum(float((x * x).sum()) for _, x in pairs)
+    return along / max(square, 1e-12)
 
 
 @method("ERTACache (guessed)", "arXiv 2508.21091", settings, published=published_settings, calibrate=calibrate)
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
     check_count("full_steps", setting["full_steps"], 1)
     sources = sources_for(calibration["errors"], setting["full_steps"])
-    factors = calibration["factors"] if setting["rectify"] else {}
-    scales = calibration["scales"][int(setting["rectify"])] if setting["adjust"] else None
+    factors = {}
+    if setting["rectify"]:
+        factors = calibration["factors"]
+    scales = None
+    if setting["adjust"]:
+        scales = calibration["scales"][int(setting["rectify"])]
     schedule = OfflineSchedule(tuple(sources), len(sources))
     return attached(pipe, schedule, reuse=Rectified(factors, scales))

@@ -26,7 +26,8 @@ class ExactPrediction(AdapterHook):
 
     def __init__(self, exact: nn.Module, full_steps: Collection[int]) -> None:
         super().__init__()
-        self.exact, self.full_steps = exact, frozenset(full_steps)
+        self.exact = exact
+        self.full_steps = frozenset(full_steps)
 
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         state = self.state_manager.get_state()

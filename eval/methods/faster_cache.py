@@ -60,20 +60,22 @@ class JoinedBranches(AdapterHook):
 
 
 def _settings(steps: int) -> list[Setting]:
-    return [
-        {"unconditional_every": every, "attention_every": attention, "start": start, "alpha": alpha}
-        for alpha in (1.0, 1.1)
-        for every, attention in ((2, 2), (3, 2), (5, 2), (5, 4), (10, 4), (20, 6))
-        for start in (681, 901)
-    ]
+    listed: list[Setting] = []
+    for alpha in (1.0, 1.1):
+        for every, attention in ((2, 2), (3, 2), (5, 2), (5, 4), (10, 4), (20, 6)):
+            for start in (681, 901):
+                listed.append(
+                    {"unconditional_every": every, "attention_every": attention, "start": start, "alpha": alpha}
+                )
+    return listed
 
 
 def _published_settings(steps: int) -> list[Setting]:
     """The intervals of diffusers' documentation, and those of arXiv 2609.36433."""
-    return [
-        {"unconditional_every": every, "attention_every": attention, "start": 681, "alpha": 1.1}
-        for every, attention in ((5, 2), (8, 8))
-    ]
+    listed: list[Setting] = []
+    for every, attention in ((5, 2), (8, 8)):
+        listed.append({"unconditional_every": every, "attention_every": attention, "start": 681, "alpha": 1.1})
+    return listed
 
 
 @method("FasterCache", "FasterCache, arXiv 2410.19355; diffusers", _settings, published=_published_settings)

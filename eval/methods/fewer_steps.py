@@ -41,9 +41,14 @@ class NoiseLevelSubset(UniPCMultistepScheduler):
     def set_timesteps(self, num_inference_steps: int | None = None, device: Any = None, **kwargs: Any) -> None:
         choice = self.config._choice
         super().set_timesteps(choice["of"])
-        levels, kept, ratio = self.sigmas[:-1].double(), choice["kept"], choice["ratio"]
-        levels = levels[list(kept(levels.tolist()) if callable(kept) else kept)]
+        levels = self.sigmas[:-1].double()
+        kept = choice["kept"]
+        ratio = choice["ratio"]
+        if callable(kept):
+            kept = kept(levels.tolist())
+        levels = levels[list(kept)]
         super().set_timesteps(len(levels), device=device, **kwargs)
+        # A flow shift s makes sigma s sigma / (1 + (s - 1) sigma), and two shifts multiply.
         levels = ratio * levels / (1 + (ratio - 1) * levels)
         self.sigmas = torch.cat([levels, levels.new_zeros(1)]).float()
         self.timesteps = (self.sigmas[:-1] * self.config.num_train_timesteps).to(device=device, dtype=torch.int64)
@@ -83,8 +88,11 @@ def _in_fewer(settings: GenerationSettings, setting: Setting) -> GenerationSetti
 
 
 def _settings(steps: int) -> list[Setting]:
-    levels = (PLANNED, *SHIFT_RATIOS)
-    return [{"steps": count, "levels": level, "of": steps} for count in full_step_counts(steps) for level in levels]
+    grid: list[Setting] = []
+    for count in full_step_counts(steps):
+        for levels in (PLANNED, *SHIFT_RATIOS):
+            grid.append({"steps": count, "levels": levels, "of": steps})
+    return grid
 
 
 @method(
@@ -99,7 +107,8 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Conte
 
 @method("optimised noise levels", "control", _settings, calibrate=search, generation=_in_fewer)
 def attach_optimised(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
-    count, levels = setting["steps"], setting["levels"]
+    count = setting["steps"]
+    levels = setting["levels"]
     if levels != PLANNED:
         check_number("levels", levels, 0.01, 100.0)
         return at_noise_levels(pipe, count, range(count), ratio=levels)

@@ -56,10 +56,17 @@ def planned(
 
     Where some gap must exceed `LONGEST_GAP`, the schedule is evenly spaced instead.
     """
-    recordings = [record_sample(pipe, prompt, settings, seed + index)[0] for index, prompt in enumerate(prompts)]
-    steps, counts = recordings[0].steps, full_step_counts(recordings[0].steps)
+    recordings = []
+    for index, prompt in enumerate(prompts):
+        recording, *_ = record_sample(pipe, prompt, settings, seed + index)
+        recordings.append(recording)
+    steps = recordings[0].steps
+    counts = full_step_counts(steps)
     schedules = plan(recordings, max(counts))
-    return {str(count): schedules[count] if count in schedules else even_schedule(steps, count) for count in counts}
+    by_count = {}
+    for count in counts:
+        by_count[str(count)] = tuple(schedules.get(count) or even_schedule(steps, count))
+    return by_count
 
 
 def by_final_error(recordings: Sequence[Recording], most: int) -> Mapping[int, FullSteps]:
@@ -76,10 +83,13 @@ search = partial(planned, plan=by_final_error)
 def path_costs(recordings: Sequence[Recording]) -> Array:
     """DPCache's cost of the steps between two full steps, indexed as `search.interval_errors`: the sum over these steps
     of the rms error of the output that is predicted from the full step and the one before, mean of the recordings."""
-    sigmas, products = recordings[0].sigmas, np.array([recording.products for recording in recordings])
+    sigmas = recordings[0].sigmas
+    products = np.array([recording.products for recording in recordings])
     costs = np.zeros((len(sigmas), LONGEST_GAP + 1, LONGEST_GAP + 1))
     for at, before, gap in intervals(len(sigmas)):
-        error = as_differences(error_coefficients(sigmas, at + gap - 1, at, at - before if before else None))
+        older = at - before if before else None
+        error = as_differences(error_coefficients(sigmas, at + gap - 1, at, older))
+        # rms error of the last reused step, for each recording: sqrt(d' M d) with the products M
         errors = np.sqrt(np.maximum(0.0, products @ error @ error))
         costs[at, before, gap] = costs[at, before, gap - 1] + errors.mean()
     return costs

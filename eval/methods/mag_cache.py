@@ -44,19 +44,27 @@ PUBLISHED_SETTINGS = (
 
 
 def _settings(steps: int) -> list[Setting]:
-    return [
-        {"steps": steps, "threshold": threshold, "max_skip_steps": most, "retention_ratio": 0.2}
-        for most in (2, 4, 6)
-        for threshold in geometric_grid(0.01, 1.0, 9)
-    ]
+    grid: list[Setting] = []
+    for most in (2, 4, 6):
+        for threshold in geometric_grid(0.01, 1.0, 9):
+            grid.append({"steps": steps, "threshold": threshold, "max_skip_steps": most, "retention_ratio": 0.2})
+    return grid
 
 
 def _published(steps: int) -> list[Setting]:
-    return [
-        {"steps": steps, "ratios": ratios, "threshold": threshold, "max_skip_steps": most, "retention_ratio": retention}
-        for ratios in ("measured", WAN)
-        for threshold, most, retention in PUBLISHED_SETTINGS
-    ]
+    listed: list[Setting] = []
+    for ratios in ("measured", WAN):
+        for threshold, most, retention in PUBLISHED_SETTINGS:
+            listed.append(
+                {
+                    "steps": steps,
+                    "ratios": ratios,
+                    "threshold": threshold,
+                    "max_skip_steps": most,
+                    "retention_ratio": retention,
+                }
+            )
+    return listed
 
 
 def _calibrate(
@@ -81,6 +89,15 @@ def _calibrate(
 @method("MagCache", "MagCache, arXiv 2506.09045; diffusers", _settings, published=_published, calibrate=_calibrate)
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
     # diffusers interpolates the published ratios of 50 steps to other numbers
-    ratios = list(RATIOS) if setting.get("ratios") == WAN else calibration["ratios"]
-    options = {name: setting[name] for name in ("threshold", "max_skip_steps", "retention_ratio")}
-    return enabled(pipe, MagCacheConfig(num_inference_steps=setting["steps"], mag_ratios=ratios, **options))
+    if setting.get("ratios") == WAN:
+        ratios = list(RATIOS)
+    else:
+        ratios = calibration["ratios"]
+    config = MagCacheConfig(
+        num_inference_steps=setting["steps"],
+        mag_ratios=ratios,
+        threshold=setting["threshold"],
+        max_skip_steps=setting["max_skip_steps"],
+        retention_ratio=setting["retention_ratio"],
+    )
+    return enabled(pipe, config)

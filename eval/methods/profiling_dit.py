@@ -47,15 +47,21 @@ class SegmentHook(AdapterHook):
 
     def __init__(self, states: StateManager, is_full: Callable[[int], bool], is_first: bool, is_last: bool) -> None:
         super().__init__()
-        self.state_manager, self.is_full, self.is_first, self.is_last = states, is_full, is_first, is_last
+        self.state_manager = states
+        self.is_full = is_full
+        self.is_first = is_first
+        self.is_last = is_last
 
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         state = self.state_manager.get_state()
         hidden = args[0] if args else kwargs["hidden_states"]
         if self.is_first:
-            state["step"], state["input"] = state.get("step", -1) + 1, hidden
+            state["step"] = state.get("step", -1) + 1
+            state["input"] = hidden
         if "residual" in state and not self.is_full(state["step"]):
-            return hidden + state["residual"] if self.is_first else hidden
+            if self.is_first:
+                return hidden + state["residual"]
+            return hidden
         output = self.fn_ref.original_forward(*args, **kwargs)
         if self.is_last:
             state["residual"] = output - state.pop("input")
@@ -83,12 +89,12 @@ def is_full(setting: Setting, step: int) -> bool:
 
 def settings(steps: int) -> list[Setting]:
     """Candidate settings around the authors', with their warm-up and with one step."""
-    return [
-        {"first": first, "interval": interval, "share": share}
-        for first in warm_ups(steps, WARM_UP)
-        for share in (0.4, BACKGROUND_SHARE, 0.85)
-        for interval in (2, 3, 4, 6, 8, 12)
-    ]
+    grid: list[Setting] = []
+    for first in warm_ups(steps, WARM_UP):
+        for share in (0.4, BACKGROUND_SHARE, 0.85):
+            for interval in (2, 3, 4, 6, 8, 12):
+                grid.append({"first": first, "interval": interval, "share": share})
+    return grid
 
 
 def published_settings(steps: int) -> list[Setting]:
@@ -118,7 +124,9 @@ def foreground(latents: Tensor, patch_size: Sequence[int]) -> Tensor:
     `patch_size`: latent frames, rows and columns of one token.
     """
     tokens = nn.functional.avg_pool3d(latents.float(), tuple(patch_size), tuple(patch_size))[0].flatten(1)
-    distance = torch.linalg.vector_norm(tokens - tokens.median(dim=1, keepdim=True).values, dim=0)
+    # The background is the median token; what is farther from it than the mean distance is foreground.
+    background = tokens.median(dim=1, keepdim=True).values
+    distance = torch.linalg.vector_norm(tokens - background, dim=0)
     return distance > distance.mean()
 
 
@@ -133,7 +141,9 @@ def probed(pipe: DiffusionPipeline, mask: Tensor) -> Iterator[Callable[[], list[
     """
     check_branches(pipe)
     blocks = blocks_of(pipe.transformer, family_of(pipe.transformer))
-    calls, shares, share = [count() for _ in blocks], [list[float]() for _ in blocks], float(mask.float().mean())
+    calls = [count() for _ in blocks]
+    shares = [list[float]() for _ in blocks]
+    share = float(mask.float().mean())
 
     def replace_values(layer: nn.Module, args: Any, values: Tensor) -> Tensor:
         return mask.to(values)[None, :, None].expand_as(values)
@@ -165,10 +175,11 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Itera
     blocks = blocks_of(pipe.transformer, family_of(pipe.transformer))
     segments = consecutive_segments(background_blocks(calibration["foreground_attention"], setting["share"]))
     managers = [StateManager(BranchState) for _ in segments]
-    hooks = [
-        (blocks[index], SegmentHook(manager, partial(is_full, setting), index == segment[0], index == segment[-1]))
-        for segment, manager in zip(segments, managers, strict=True)
-        for index in segment
-    ]
+    hooks = []
+    for segment, manager in zip(segments, managers, strict=True):
+        for index in segment:
+            is_first = index == segment[0]
+            is_last = index == segment[-1]
+            hooks.append((blocks[index], SegmentHook(manager, partial(is_full, setting), is_first, is_last)))
     with restored(pipe), hooked(pipe.transformer, hooks):
         yield Attached(lambda: bytes_in([manager._state_cache for manager in managers]))

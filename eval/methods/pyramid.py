@@ -28,11 +28,11 @@ def _settings(steps: int) -> list[Setting]:
     """diffusers' default window and almost all steps; self- and cross-attention every so many steps, from the authors'
     2 and 6.
     """
-    return [
-        {"self_every": every, "cross_every": cross, "first": first, "last": last}
-        for first, last in ((800, 100), (960, -1))
-        for every, cross in ((2, 2), (2, 6), (3, 6), (4, 8), (6, 12), (10, 20))
-    ]
+    listed: list[Setting] = []
+    for first, last in ((800, 100), (960, -1)):
+        for every, cross in ((2, 2), (2, 6), (3, 6), (4, 8), (6, 12), (10, 20)):
+            listed.append({"self_every": every, "cross_every": cross, "first": first, "last": last})
+    return listed
 
 
 @method("Pyramid Attention Broadcast", "PAB, arXiv 2408.12588; diffusers", _settings)

@@ -46,6 +46,7 @@ FITTED_GAPS = 8  # the polynomial is fitted to changes over 1 to so many steps
 
 
 def guided_error(unconditional: float, conditional: float, guidance_scale: float, rho: float) -> float:
+    # e^2 = (1 - s)^2 r_u^2 + s^2 r_c^2 + 2 s (1 - s) rho r_u r_c
     s = guidance_scale
     square = (1 - s) ** 2 * unconditional**2 + s**2 * conditional**2
     return math.sqrt(max(0.0, square + 2 * s * (1 - s) * rho * unconditional * conditional))
@@ -54,6 +55,7 @@ def guided_error(unconditional: float, conditional: float, guidance_scale: float
 def sensitivities(steps: int, law: Sequence[float]) -> list[float]:
     """Sensitivity w of the final latent to an error at each step, by the law (a, alpha, b)."""
     a, alpha, b = law
+    # w(t) = a ((T - 1 - t) / (T - 1))^alpha + b, before it is scaled
     raw = [a * ((steps - 1 - step) / max(1, steps - 1)) ** alpha + b for step in range(steps)]
     mean = max(sum(raw) / steps, 1e-12)
     return [value / mean for value in raw]
@@ -79,8 +81,10 @@ class RiskLimit:
 
     def decide(self, observation: Observation, state: float | None = None) -> tuple[Decision, float]:
         check_calibrated(observation.steps, len(self.rho))
-        step, last_full = observation.step, observation.step - observation.consecutive - 1
-        change, rho = at(self.changes, last_full, step), at(self.rho, last_full, step)
+        step = observation.step
+        last_full = observation.step - observation.consecutive - 1
+        change = at(self.changes, last_full, step)
+        rho = at(self.rho, last_full, step)
         if change is not None and rho is not None and step >= self.first and observation.has_history:
             error = max(0.0, float(np.polyval(self.coefficients, change)))
             risk = guided_error(error, error, observation.guidance_scale, rho) * self.weights[step]
@@ -95,14 +99,20 @@ def settings(steps: int) -> list[Setting]:
 
     The authors report the last to be nearly as good.
     """
-    modes = [*((first, "fitted") for first in warm_ups(steps, 0.2)), (1, "linear")]
+    modes = [(first, "fitted") for first in warm_ups(steps, 0.2)]
+    modes.append((1, "linear"))
     thresholds = geometric_grid(0.03, 4.0, 13)
-    return [{"first": first, "propagation": law, "threshold": value} for first, law in modes for value in thresholds]
+    grid: list[Setting] = []
+    for first, law in modes:
+        for value in thresholds:
+            grid.append({"first": first, "propagation": law, "threshold": value})
+    return grid
 
 
 def published_settings(steps: int) -> list[Setting]:
     """The authors' slow and fast settings for Wan2.1."""
-    return [{"first": share_of_steps(steps, 0.2), "propagation": "fitted", "threshold": value} for value in (0.4, 0.6)]
+    first = share_of_steps(steps, 0.2)
+    return [{"first": first, "propagation": "fitted", "threshold": value} for value in (0.4, 0.6)]
 
 
 def calibrate(
@@ -110,9 +120,11 @@ def calibrate(
 ) -> dict[str, Any]:
     """The `coefficients` of the error polynomial, highest degree first, the tables `changes` and `rho`, the `law`."""
     recordings = record_each(pipe, prompts, generation, seed)
-    steps, projections = recordings[0].steps, recordings[0].time_projections
+    steps = recordings[0].steps
+    projections = recordings[0].time_projections
     table = over_pairs(steps, lambda earlier, step: float(relative_l1(projections[step], projections[earlier])))
-    changes, errors = [], []
+    changes = []
+    errors = []
     for recording in recordings:
         for step in range(1, steps):
             for earlier in range(max(0, step - FITTED_GAPS), step):
@@ -131,11 +143,14 @@ def branch_correlation(recordings: Sequence[RecordedSteps], earlier: int, step: 
     """Mean cosine between the branches' errors if a step reuses an earlier residual; 1 without guidance."""
     cosines = []
     for recording in recordings:
-        first, *others = [
-            (recording.residual(earlier, branch) - recording.residual(step, branch)).flatten()
-            for branch in recording.outputs
-        ]
-        cosines.append(round_digits(torch.cosine_similarity(first, others[0], dim=0), 6) if others else 1.0)
+        errors = []
+        for branch in recording.outputs:
+            error = recording.residual(earlier, branch) - recording.residual(step, branch)
+            errors.append(error.flatten())
+        cosine = 1.0
+        if len(errors) > 1:
+            cosine = round_digits(torch.cosine_similarity(errors[0], errors[1], dim=0), 6)
+        cosines.append(cosine)
     return float(np.mean(cosines))
 
 
@@ -170,7 +185,8 @@ def fit_law(steps: int, ratios: dict[int, float]) -> list[float]:
     """The law (a, alpha, b) fitted to `_propagation`; a, b at least 0, alpha from 0.1 to 10."""
     left = [(steps - 1 - step) / (steps - 1) for step in ratios]
     values = list(ratios.values())
-    start, bounds = (max(values), 1.0, min(values)), ([0.0, 0.1, 0.0], [math.inf, 10.0, math.inf])
+    start = (max(values), 1.0, min(values))
+    bounds = ([0.0, 0.1, 0.0], [math.inf, 10.0, math.inf])
     law, _ = curve_fit(lambda x, a, alpha, b: a * x**alpha + b, left, values, start, bounds=bounds)
     return [float(value) for value in law]
 
@@ -178,6 +194,9 @@ def fit_law(steps: int, ratios: dict[int, float]) -> list[float]:
 @method("RA-CFGCache", "arXiv 2609.36433", settings, published=published_settings, calibrate=calibrate)
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
     measured = {name: calibration[name] for name in ("coefficients", "changes", "rho")}
-    law = calibration["law"] if setting["propagation"] == "fitted" else LINEAR_DECAY
+    if setting["propagation"] == "fitted":
+        law = calibration["law"]
+    else:
+        law = LINEAR_DECAY
     weights = sensitivities(len(measured["rho"]), law)
     return attached(pipe, RiskLimit(setting["threshold"], setting["first"], **measured, weights=weights))

@@ -17,14 +17,15 @@ def _settings(steps: int) -> list[Setting]:
 
     The defaults of the last computed steps, 1, and of the exponent, the authors' 3 for video, stay.
     """
-    fine, few = geometric_grid(0.025, 2.5, 17), geometric_grid(0.05, 0.8, 6)
+    fine = geometric_grid(0.025, 2.5, 17)
+    few = geometric_grid(0.05, 0.8, 6)
     firsts = sorted({share_of_steps(steps, share) for share in (0.04, 0.1)} - {1})
     kinds = [*((most, 1, fine) for most in (2, 3, 0)), *((0, first, few) for first in firsts)]
-    return [
-        {"threshold": threshold, "max_consecutive_cached": most, "retention_steps": first}
-        for most, first, thresholds in kinds
-        for threshold in thresholds
-    ]
+    grid: list[Setting] = []
+    for most, first, thresholds in kinds:
+        for threshold in thresholds:
+            grid.append({"threshold": threshold, "max_consecutive_cached": most, "retention_steps": first})
+    return grid
 
 
 def _published_settings(steps: int) -> list[Setting]:

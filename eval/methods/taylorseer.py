@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -37,8 +38,8 @@ def _settings(steps: int) -> list[Setting]:
     # Computed first steps are no advantage: they count in the compute fraction of every method alike.
     points = [(2, 0.6), (2, 0.3), (2, 0.1), (3, 0.3), (3, 0.1), (4, 0.2), (4, 0.06), (5, 0.06), (6, 0.06)]
     shares = (0.06, 0.1, 0.16, 0.18, 0.2, 0.22, 0.24, 0.26, 0.3, 0.4)
-    fine = [(2, 0.6), *((interval, share) for interval in (2, 3, 4, 5, 6) for share in shares)]
-    few = [(interval, share) for interval in (2, 3, 4, 6) for share in (0.2, 0.06)]
+    fine = [(2, 0.6), *product((2, 3, 4, 5, 6), shares)]
+    few = list(product((2, 3, 4, 6), (0.2, 0.06)))
     modes = [
         (True, 1, steps, fine),
         (True, 1, steps - math.ceil(steps * 0.1), few),
@@ -46,18 +47,19 @@ def _settings(steps: int) -> list[Setting]:
         (True, 2, steps, points),
         (False, 1, steps, points),
     ]
-    settings = [
-        {
-            "cache_interval": interval,
-            "disable_cache_before_step": math.ceil(steps * share),
-            "disable_cache_after_step": end,
-            "max_order": order,
-            "lite": lite,
-        }
-        for lite, order, end, tried in modes
-        for interval, share in tried
-    ]
-    return [setting for index, setting in enumerate(settings) if setting not in settings[:index]]
+    listed: list[Setting] = []
+    for lite, order, end, tried in modes:
+        for interval, share in tried:
+            setting = {
+                "cache_interval": interval,
+                "disable_cache_before_step": math.ceil(steps * share),
+                "disable_cache_after_step": end,
+                "max_order": order,
+                "lite": lite,
+            }
+            if setting not in listed:  # for few steps, several shares are the same number of them
+                listed.append(setting)
+    return listed
 
 
 def taylorseer_config(pipe: DiffusionPipeline, setting: Setting) -> TaylorSeerCacheConfig:
@@ -68,11 +70,16 @@ def taylorseer_config(pipe: DiffusionPipeline, setting: Setting) -> TaylorSeerCa
     family = family_of(pipe.transformer)
     parts = [part for name, part in family.parts.items() if name != "modulated_input"]
     stacks = "|".join(family.stacks)
+    options = dict(setting)
+    is_lite = options.pop("lite")
+    identifiers = None
+    if not is_lite:
+        identifiers = [rf"({stacks})\.\d+\.({'|'.join(parts)})"]
     return TaylorSeerCacheConfig(
-        **{name: value for name, value in setting.items() if name != "lite"},
+        **options,
         taylor_factors_dtype=pipe.transformer.dtype,
-        use_lite_mode=setting["lite"],
-        cache_identifiers=None if setting["lite"] else [rf"({stacks})\.\d+\.({'|'.join(parts)})"],
+        use_lite_mode=is_lite,
+        cache_identifiers=identifiers,
     )
 
 
@@ -90,7 +97,10 @@ class HermiteState(TaylorSeerState):
         outputs = []
         for index, factors in self.taylor_factors.items():
             dtype = self.module_dtypes[index]
-            terms = [scaled_hermite(n, offset) / math.factorial(n) * factors[n].to(dtype) for n in sorted(factors)]
+            # sum over n of H_n(offset) / n! times the n-th finite difference
+            terms = []
+            for n in sorted(factors):
+                terms.append(scaled_hermite(n, offset) / math.factorial(n) * factors[n].to(dtype))
             outputs.append(torch.stack(terms).sum(dim=0))
         return outputs
 

@@ -57,7 +57,9 @@ SIGNALS = {
 
 def estimate(coefficients: Sequence[float], observation: Observation) -> float | None:
     """The polynomial's estimate of the output's change; `coefficients` are from the highest degree down."""
-    return None if observation.distance is None else float(np.polyval(coefficients, observation.distance))
+    if observation.distance is None:
+        return None
+    return float(np.polyval(coefficients, observation.distance))
 
 
 def fit_polynomial(changes: Sequence[float], output_changes: Sequence[float]) -> list[float]:
@@ -77,17 +79,21 @@ def modes(steps: int) -> tuple[Setting, Setting]:
 
 
 def settings(steps: int) -> list[Setting]:
-    return [{**mode, "threshold": value} for mode in modes(steps) for value in geometric_grid(0.012, 0.5, 14)]
+    grid: list[Setting] = []
+    for mode in modes(steps):
+        for value in geometric_grid(0.012, 0.5, 14):
+            grid.append({**mode, "threshold": value})
+    return grid
 
 
 def published_settings(steps: int) -> list[Setting]:
     """The published thresholds of both modes, with the fitted polynomial and with the authors'."""
-    return [
-        {**mode, "polynomial": polynomial, "threshold": threshold}
-        for polynomial in ("fitted", WAN)
-        for mode in modes(steps)
-        for threshold in PUBLISHED_THRESHOLDS[mode["signal"]]
-    ]
+    listed: list[Setting] = []
+    for polynomial in ("fitted", WAN):
+        for mode in modes(steps):
+            for threshold in PUBLISHED_THRESHOLDS[mode["signal"]]:
+                listed.append({**mode, "polynomial": polynomial, "threshold": threshold})
+    return listed
 
 
 def calibrate(
@@ -109,7 +115,7 @@ def _changes(tensors: Sequence[Tensor]) -> list[float]:
 
 @method("TeaCache", "arXiv 2411.19108", settings, published=published_settings, calibrate=calibrate)
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Context:
-    coefficients = (WAN_POLYNOMIALS if setting.get("polynomial") == WAN else calibration)[setting["signal"]]
-    cost = partial(estimate, coefficients)
+    polynomials = WAN_POLYNOMIALS if setting.get("polynomial") == WAN else calibration
+    cost = partial(estimate, polynomials[setting["signal"]])
     policy = Accumulation(setting["threshold"], setting["first"], setting["last"], cost)
     return attached(pipe, policy, proxy=SIGNALS[setting["signal"]], guidance_alignment=False)

@@ -85,13 +85,20 @@ def record_each(
 
 def over_pairs(steps: int, value: Callable[[int, int], float]) -> Pairs:
     """The table of `value(earlier, step)` for all pairs of `steps` steps that are at most LONGEST_GAP apart."""
-    return [[value(step - gap, step) for gap in range(1, min(step, LONGEST_GAP) + 1)] for step in range(steps)]
+    pairs = []
+    for step in range(steps):
+        longest = min(step, LONGEST_GAP)
+        pairs.append([value(step - gap, step) for gap in range(1, longest + 1)])
+    return pairs
 
 
 def at(pairs: Pairs, earlier: int, step: int) -> float | None:
     """The value of a pair of steps in a table of `over_pairs`; None for a pair that it does not hold."""
-    row, gap = pairs[step], step - earlier
-    return row[gap - 1] if 0 < gap <= len(row) else None
+    row = pairs[step]
+    gap = step - earlier
+    if 0 < gap <= len(row):
+        return row[gap - 1]
+    return None
 
 
 def check_calibrated(steps: int, calibrated: int) -> None:

@@ -24,7 +24,8 @@ def log_mel(samples: Samples, rate: int) -> NDArray[np.float64]:
     length = window_length(rate)
     window = np.hanning(length + 1)[:-1]
     padded = np.pad(samples, ((0, 0), (length // 2, length // 2)))
-    filters, levels = mel_filters(length, rate), []
+    filters = mel_filters(length, rate)
+    levels = []
     for channel in padded:  # one at a time, because the windows of a minute take 200 MB
         windows = sliding_window_view(channel, length)[:: length // HOPS]
         power = np.abs(np.fft.rfft(windows * (window / window.sum()))) ** 2

@@ -79,13 +79,16 @@ class SoundMetric(Quality):
             raise refusal("sounds", shapes, "equal (channels, samples)", "trim or mix one of them")
         if sound.rate != reference.rate:
             raise refusal("rates", (sound.rate, reference.rate), "equal ones", "resample one sound")
-        samples, others = levels_of(sound) / FULL_SCALE, levels_of(reference) / FULL_SCALE
+        samples = levels_of(sound) / FULL_SCALE
+        others = levels_of(reference) / FULL_SCALE
         return self.function(samples, others, sound.rate)
 
     def refusal(self, sound: Sound | None, reference: Sound | None) -> str | None:
         """Why the metric has no value for these sounds, of which each may be missing or silent, else None."""
         if sound is None:
-            return "the video has no sound" if reference is None else "its sound is missing"
+            if reference is None:
+                return "the video has no sound"
+            return "its sound is missing"
         if reference is None:
             return "the sound of the plain video is missing"
         if not levels_of(sound).any():

@@ -36,7 +36,9 @@ def _missing() -> str | None:
         return f"torchvision does not work ({error}): install the build that belongs to torch {torch.__version__}"
     # torchvision would download the file in the middle of a job.
     weights = Path(torch.hub.get_dir(), "checkpoints", WEIGHTS_URL.rpartition("/")[2])
-    return None if weights.is_file() else f"AlexNet's weights are not there: put {WEIGHTS_URL} at {weights}"
+    if weights.is_file():
+        return None
+    return f"AlexNet's weights are not there: put {WEIGHTS_URL} at {weights}"
 
 
 LPIPS = Metric(

@@ -13,10 +13,16 @@ SHOWN_FIRST = ("psnr", "ssim", "ms_ssim", "vmaf", "lpips", "si_sdr", "log_mel", 
 
 def metrics_in(folder: Path, package: str) -> Mapping[str, Metric | SoundMetric]:
     """The metrics in the files of a folder, by name: those of `SHOWN_FIRST`, then others by name of the file."""
-    names = [path.stem for path in sorted(folder.glob("*.py")) if path.stem not in ("__init__", Path(__file__).stem)]
-    values = [value for name in names for value in vars(import_module(f"{package}.{name}")).values()]
-    found = {value.name: value for value in values if isinstance(value, Metric | SoundMetric)}
-    return {name: found[name] for name in dict.fromkeys((*SHOWN_FIRST, *found)) if name in found}
+    found: dict[str, Metric | SoundMetric] = {}
+    for path in sorted(folder.glob("*.py")):
+        if path.stem in ("__init__", Path(__file__).stem):  # this file would import itself
+            continue
+        for value in vars(import_module(f"{package}.{path.stem}")).values():
+            if isinstance(value, Metric | SoundMetric):
+                found[value.name] = value
+    # Names in this order once; those of SHOWN_FIRST may be missing.
+    order = dict.fromkeys((*SHOWN_FIRST, *found))
+    return {name: found[name] for name in order if name in found}
 
 
 METRICS = metrics_in(Path(__file__).parent, __package__)

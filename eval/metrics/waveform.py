@@ -10,10 +10,13 @@ HIGHEST_SI_SDR = 120.0  # dB; stands for equal sounds, because JSON has no infin
 
 
 def _si_sdr(sound: Samples, reference: Samples, rate: int) -> float:
-    estimate, source = sound.ravel(), reference.ravel()
+    estimate = sound.ravel()
+    source = reference.ravel()
+    # a s, with a = <x, s> / |s|^2
     target = (estimate @ source) / (source @ source) * source
     distortion = target - estimate
-    power, error = float(target @ target), float(distortion @ distortion)
+    power = float(target @ target)
+    error = float(distortion @ distortion)
     smallest = 10 ** (-HIGHEST_SI_SDR / 10)
     if error <= smallest * power:
         return HIGHEST_SI_SDR

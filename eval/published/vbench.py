@@ -18,17 +18,21 @@ FULL_INFO = "VBench_full_info.json"
 CLIP_URL = "https://openaipublic.azureedge.net/clip/models"
 CLIP_B32_SHA256 = "40d365715913c9da98579312b702a82c18be219cc2a73407c4526f58eba950af"  # OpenAI has it in the URL
 CLIP_L14_SHA256 = "b8cca3fd41ae0c99ba7e8951adf17d267cdb84cd88be6f7c2e0eca1737a03836"
-HUB, GITHUB = "https://huggingface.co", "https://github.com"
+HUB = "https://huggingface.co"
+GITHUB = "https://github.com"
 RAFT_ZIP = "https://dl.dropboxusercontent.com/s/4j4z58wuv8o0mfz/models.zip"
 AESTHETIC_URL = f"{GITHUB}/LAION-AI/aesthetic-predictor/raw/main/sa_0_4_vit_l_14_linear.pth"
 DINO_GIT = f"{GITHUB}/facebookresearch/dino"
 DINO_URL = "https://dl.fbaipublicfiles.com/dino/dino_vitbase16_pretrain/dino_vitbase16_pretrain.pth"
-DINO_PLACE, DINO_ZIP = "dino_model/facebookresearch_dino_main", f"{DINO_GIT}/archive/refs/heads/main.zip"
+DINO_PLACE = "dino_model/facebookresearch_dino_main"
+DINO_ZIP = f"{DINO_GIT}/archive/refs/heads/main.zip"
 MUSIQ_URL = f"{GITHUB}/chaofengc/IQA-PyTorch/releases/download/v0.1-weights/musiq_spaq_ckpt-358bb6af.pth"
 GRIT_URL = "https://datarelease.blob.core.windows.net/grit/models/grit_b_densecap_objectdet.pth"
 TAG2TEXT_URL = f"{HUB}/spaces/xinyu1205/recognize-anything/resolve/main/tag2text_swin_14m.pth"
 USED = f"{HUB}/OpenGVLab/VBench_Used_Models/resolve/main"
-APACHE, BSD, NONCOMMERCIAL = "Apache-2.0", "BSD-3-Clause", "Apache-2.0; code in pyiqa: PolyForm Noncommercial"
+APACHE = "Apache-2.0"
+BSD = "BSD-3-Clause"
+NONCOMMERCIAL = "Apache-2.0; code in pyiqa: PolyForm Noncommercial"
 CLIP_B32 = Weights("clip_model", f"{CLIP_URL}/{CLIP_B32_SHA256}/ViT-B-32.pt", "MIT", sha256=CLIP_B32_SHA256)
 CLIP_L14 = Weights("clip_model", f"{CLIP_URL}/{CLIP_L14_SHA256}/ViT-L-14.pt", "MIT", sha256=CLIP_L14_SHA256)
 AESTHETIC_HEAD = Weights("aesthetic_model/emb_reader", AESTHETIC_URL, "MIT")
@@ -45,10 +49,15 @@ VICLIP = (
     Weights("ViCLIP", "https://raw.githubusercontent.com/openai/CLIP/main/clip/bpe_simple_vocab_16e6.txt.gz", "MIT"),
 )
 BERT = ("bert-base-uncased",)  # Apache-2.0
-QUALITY, SEMANTIC = "Quality", "Semantic"
+QUALITY = "Quality"
+SEMANTIC = "Semantic"
 DETECTRON2 = "a checkout of detectron2 (`setup --detectron2`)"
-PAIRS, FRAMES, LIST = "cnt_per_video", "frame_count", "frame_results"  # what upstream averages over, see `counted`
-REAL, RANDOM = "measured", "runs with random weights"
+# what upstream averages over, see `counted`
+PAIRS = "cnt_per_video"
+FRAMES = "frame_count"
+LIST = "frame_results"
+REAL = "measured"
+RANDOM = "runs with random weights"
 NO_OBJECT = "runs with random weights, which name no object: no score"
 BEGUN = "begun with random weights, not run to its end"
 
@@ -91,7 +100,9 @@ def vbench_prompts(count: int | None = None, dimensions: Sequence[str] | None = 
         raise refusal("suite", PACKAGE, f"the installed package with its {FULL_INFO}", cure)
     entries = [entry for entry in json.loads(path.read_text(encoding="utf-8")) if entry.get("prompt_en")]
     known = {dimension for entry in entries for dimension in entry["dimension"]}
-    wanted = known if dimensions is None else set(listed("dimensions", dimensions))
+    wanted = known
+    if dimensions is not None:
+        wanted = set(listed("dimensions", dimensions))
     if unknown := sorted(wanted - known):
         raise GalaxyDiTError(f"dimensions has {unknown[0]!r}: expected some of {', '.join(sorted(known))}")
     prompts = tuple(dict.fromkeys(entry["prompt_en"] for entry in entries if wanted & set(entry["dimension"])))

@@ -46,7 +46,8 @@ GROUPS = {
     },
 }
 CUSTOM = {"Human_Anatomy", "Human_Identity", "Human_Clothes", "Diversity", "Multi-View_Consistency"}
-SAMPLES, SAMPLES_OF_DIVERSITY = 3, 20
+SAMPLES = 3
+SAMPLES_OF_DIVERSITY = 20
 # Judges leave out videos whose answer they cannot read; some dimensions compare a prompt's videos or average questions.
 _judged = partial(Dimension, samples=SAMPLES, partial=True, divisible=False)
 DIMENSIONS = {
@@ -55,5 +56,7 @@ DIMENSIONS = {
     for name, (needs, proof) in dimensions.items()
 }
 DIMENSIONS["Diversity"] = replace(DIMENSIONS["Diversity"], samples=SAMPLES_OF_DIVERSITY, weights=(VGG19,))
-INFO, VARIABLE, EQUAL = "VBench2_full_info.json", "VBENCH2_CACHE_DIR", dict.fromkeys(GROUPS, 1.0)
+INFO = "VBench2_full_info.json"
+VARIABLE = "VBENCH2_CACHE_DIR"
+EQUAL = dict.fromkeys(GROUPS, 1.0)
 VBENCH2 = Suite("vbench2", "VBench-2.0", "vbench2", "0.1.1", INFO, VARIABLE, DIMENSIONS, EQUAL, prompt_in_name=180)

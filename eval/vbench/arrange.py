@@ -19,7 +19,9 @@ from galaxydit.pipelines.runs import Unit
 Clips = Sequence[VideoRecord]
 Selection = Mapping[str, Clips]
 """The videos that count, by variant in the job's order: videos whose prompt and seed have a video in every variant."""
-STANDARD, CUSTOM = "vbench_standard", "custom_input"  # upstream's names of its modes
+# upstream's names of its modes
+STANDARD = "vbench_standard"
+CUSTOM = "custom_input"
 LONGEST_NAME = 180  # bytes of a prompt in a file name; file systems allow 255 for all of it
 ILLEGAL = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
 
@@ -89,17 +91,23 @@ def _arrange_standard(
     entries = [entry for entry in full_info if dimension.name in entry["dimension"]]
     wanted = {entry["prompt_en"] for entry in entries}
     samples = dimension.filtered if filtered else dimension.samples
-    chosen = [clip for clip in clips if clip.prompt in wanted and clip.sample < samples]
+    chosen = []
+    for clip in clips:
+        if clip.prompt in wanted and clip.sample < samples:
+            chosen.append(clip)
     if not chosen:
         raise GalaxyDiTError(
             f"dimensions has {dimension.name!r}, and none of the run's prompts is one of its {len(wanted)}: run a job "
             f"with the prompts that `galaxydit eval vbench prompts --suite {suite.name} --dimensions {dimension.name}` "
             "prints"
         )
+    files = {}
+    for clip in chosen:
+        files[f"{clip.prompt[: suite.prompt_in_name]}-{clip.sample}.mp4"] = clip.unit
     present = {clip.prompt for clip in chosen}
     return Arrangement(
         mode=STANDARD,
-        files={f"{clip.prompt[: suite.prompt_in_name]}-{clip.sample}.mp4": clip.unit for clip in chosen},
+        files=files,
         entries=[entry for entry in entries if entry["prompt_en"] in present],
         static_filter=filtered,
         complete=len(chosen) == len(wanted) * samples and filtered == bool(dimension.filtered),
@@ -140,17 +148,18 @@ def _stem(name: str) -> str:
 
 
 def _share(suite: Suite, arrangement: Arrangement, names: Sequence[str]) -> Arrangement:
+    files = {}
+    prompts = {}
+    for name in names:
+        files[name] = arrangement.files[name]
+        if name in arrangement.prompts:
+            prompts[name] = arrangement.prompts[name]
     stems = {_stem(name) for name in names}
     entries = []
     for entry in arrangement.entries:
         if entry["prompt_en"][: suite.prompt_in_name].casefold() in stems:
             entries.append(entry)
-    return replace(
-        arrangement,
-        files={name: arrangement.files[name] for name in names},
-        prompts={name: arrangement.prompts[name] for name in names if name in arrangement.prompts},
-        entries=entries,
-    )
+    return replace(arrangement, files=files, prompts=prompts, entries=entries)
 
 
 def legal_name(prompt: str) -> str:

@@ -38,7 +38,9 @@ def open_environment(folder: Path, suite: Suite) -> Environment:
     """The environment in a folder. Raises GalaxyDiTError if the folder holds none with the benchmark."""
     python = folder.absolute() / "bin" / "python"
     question = QUESTION.format(package=suite.package)
-    done = subprocess.run([python, "-c", question], capture_output=True, text=True) if python.exists() else None
+    done = None
+    if python.exists():
+        done = subprocess.run([python, "-c", question], capture_output=True, text=True)
     if done is None or done.returncode:
         expected = f"the folder of a virtual environment with the package {suite.package}"
         cure = f"build one with `galaxydit eval vbench setup {folder} --suite {suite.name}`, or name another"

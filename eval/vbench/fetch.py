@@ -30,7 +30,13 @@ def fetch(dimensions: Sequence[Dimension], extra: Sequence[Weights], cache: Path
     Returns the paths downloaded now and the folders of the hub's models. Raises GalaxyDiTError, naming every missing
     file and its source, if one cannot be downloaded or has another content.
     """
-    wanted = dict.fromkeys([*(weights for dimension in dimensions for weights in dimension.weights), *extra])
+    # Several dimensions share files and models.
+    wanted: dict[Weights, None] = {}
+    models: dict[str, None] = {}
+    for dimension in dimensions:
+        wanted |= dict.fromkeys(dimension.weights)
+        models |= dict.fromkeys(dimension.hub)
+    wanted |= dict.fromkeys(extra)
     missing = [weights for weights in wanted if not (cache / weights.path).exists()]
     written = []
     for position, weights in enumerate(missing):
@@ -42,7 +48,7 @@ def fetch(dimensions: Sequence[Dimension], extra: Sequence[Weights], cache: Path
                 f"{weights.archive or weights.url} cannot be downloaded ({error}); give the same command again, which "
                 f"goes on, or put these files there from another machine: {left}"
             ) from error
-    for model in dict.fromkeys(model for dimension in dimensions for model in dimension.hub):
+    for model in models:
         written.append(_fetch_from_hub(model))
     return written
 
@@ -71,10 +77,17 @@ def download(url: str, place: Path, sha256: str, tell: Tell) -> Path:
     the connection fails; the next call resumes.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
-    part, mark = place.with_name(f"{place.name}.part"), place.with_name(f"{place.name}.part.etag")
-    known = mark.read_text(encoding="utf-8") if mark.is_file() and part.is_file() else ""
-    start = part.stat().st_size if known else 0
-    headers = {"User-Agent": "galaxydit"} | ({"Range": f"bytes={start}-", "If-Range": known} if start else {})
+    part = place.with_name(f"{place.name}.part")
+    mark = place.with_name(f"{place.name}.part.etag")
+    start = 0
+    headers = {"User-Agent": "galaxydit"}
+    known = ""
+    if mark.is_file() and part.is_file():
+        known = mark.read_text(encoding="utf-8")
+    if known:
+        start = part.stat().st_size
+    if start:
+        headers |= {"Range": f"bytes={start}-", "If-Range": known}
     try:
         opened = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
     except HTTPError as error:
@@ -83,7 +96,8 @@ def download(url: str, place: Path, sha256: str, tell: Tell) -> Path:
         part.unlink()
         return download(url, place, sha256, tell)
     with opened as answer:
-        start = start if answer.status == 206 else 0
+        if answer.status != 206:  # the server sends the whole file, because it has another one now
+            start = 0
         mark.write_text(answer.headers.get("ETag") or "", encoding="utf-8")
         total = start + int(answer.headers.get("Content-Length") or 0)
         with part.open("ab" if start else "wb") as file:
@@ -97,7 +111,10 @@ def download(url: str, place: Path, sha256: str, tell: Tell) -> Path:
         raise URLError(f"the connection ended after {part.stat().st_size} of {total} bytes")
     with part.open("rb") as file:
         actual = hashlib.file_digest(file, "sha256").hexdigest()
-    for expected in filter(None, (sha256, named if len(named) == SHA256_DIGITS else "")):
+    published = [sha256]
+    if len(named) == SHA256_DIGITS:
+        published.append(named)
+    for expected in published:
         if not actual.startswith(expected):
             part.unlink()
             raise GalaxyDiTError(f"{url} has the SHA-256 {actual}: expected {expected}; fetch it again")

@@ -66,7 +66,8 @@ def evaluate(
         for dimension in dimensions:
             asked[variant, dimension.name] = arrange(suite, dimension, clips, full_info, static_filter)
     cache = cache or default_cache(suite)
-    check_weights(suite, dimensions, cache, any(arrangement.static_filter for arrangement in asked.values()))
+    filters_statics = any(arrangement.static_filter for arrangement in asked.values())
+    check_weights(suite, dimensions, cache, filters_statics)
     kept, size = open_shares(store, suite, environment, share)
     plan = Plan(suite, environment.version, full_info, size)
     maker = ShareMaker(store, environment, cache, trust)
@@ -76,6 +77,7 @@ def evaluate(
     run(units, maker, kept, executor or InProcess(), progress=progress, retry_failed=True)
     scores, failed = collect(plan, kept, selection, asked)
     pairs = {(unit.data["prompt_index"], unit.data["seed"]) for unit in planned}
+    # Every variant has equally many videos that count.
     left_out = len(pairs) - len(next(iter(selection.values())))
     results = Results(VERSION, environment.version, job.video == "lossless", left_out, scores, failed, suite.name)
     store.write(f"{suite.name}/results.json", asdict(results))
@@ -122,7 +124,10 @@ def open_shares(store: Store, suite: Suite, environment: Environment, share: int
             cure = f"leave --share out, or remove {kept.root} to measure everything again"
             raise refusal(name, value, f"{before[name]}, that of the shares in {kept.root}", cure)
     conditions = {"suite": suite.name, "version": environment.version, "share": size}
-    opened = open_own(Path(kept.root), KIND, conditions) if kept.is_local else kept.create(KIND, conditions)
+    if kept.is_local:
+        opened = open_own(Path(kept.root), KIND, conditions)
+    else:
+        opened = kept.create(KIND, conditions)
     return opened, size
 
 
@@ -155,7 +160,8 @@ def _earlier_score(plan: Plan, kept: Store, selection: Selection, key: tuple[str
     """The score that an earlier call measured, with the static filter or without it; None if no call has."""
     variant, name = key
     dimension = plan.suite.dimensions[name]
-    for static_filter in (True, False) if dimension.filtered else (None,):
+    filters = (True, False) if dimension.filtered else (None,)
+    for static_filter in filters:
         with suppress(GalaxyDiTError):
             arrangement = arrange(plan.suite, dimension, selection[variant], plan.full_info, static_filter)
             return _score(plan, kept, selection, key, arrangement)
@@ -164,7 +170,10 @@ def _earlier_score(plan: Plan, kept: Store, selection: Selection, key: tuple[str
 
 def _add_drops(suite: Suite, selection: Selection, variants: Mapping[str, dict[str, DimensionScore]]) -> None:
     """Compare each score with the baseline's, if both count all videos or both count static videos only."""
-    pair_of = {record.unit: record.pair for records in selection.values() for record in records}
+    pair_of = {}
+    for records in selection.values():
+        for record in records:
+            pair_of[record.unit] = record.pair
 
     def by_pair(score: DimensionScore) -> dict[tuple[int, int], float]:
         return {pair_of[unit]: value for unit, value in score.videos.items()}
@@ -198,6 +207,7 @@ def _score(
             raise GalaxyDiTError(record.message or record.reason.partition(": ")[2])
         videos |= record.result["videos"]
         score = record.result["score"]
+    # A dimension that is not divisible has one share, whose score counts.
     if dimension.divisible:
         score = combine(dimension, videos.values()) if videos else None
     if score is None:

@@ -87,11 +87,11 @@ def read_scores(path: Path, dimension: Dimension, names: Collection[str]) -> tup
     """
     try:
         score, entries = json.loads(path.read_text(encoding="utf-8"))[dimension.name]
-        videos = {
-            Path(entry["video_path"]).name: (float(entry["video_results"]), _count(entry, dimension))
-            for entry in entries
-            if isinstance(entry.get("video_results"), int | float) and math.isfinite(entry["video_results"])
-        }
+        videos = {}
+        for entry in entries:
+            value = entry.get("video_results")
+            if isinstance(value, int | float) and math.isfinite(value):
+                videos[Path(entry["video_path"]).name] = (float(value), _count(entry, dimension))
         if score is not None and not math.isfinite(score := float(score)):
             raise ValueError(f"the score is {score}")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
@@ -109,7 +109,9 @@ def read_scores(path: Path, dimension: Dimension, names: Collection[str]) -> tup
 
 
 def _count(entry: Mapping[str, Any], dimension: Dimension) -> float:
-    counted = entry[dimension.counted] if dimension.counted else 1
+    if not dimension.counted:
+        return 1.0
+    counted = entry[dimension.counted]  # a number, or a list of the items
     return float(len(counted) if isinstance(counted, list) else counted)
 
 

@@ -21,17 +21,21 @@ def total_up(suite: Suite, scores: Mapping[str, DimensionScore]) -> VariantScore
 
     Upstream counts a missing dimension as 0; here its group and the total are missing, too.
     """
-    missing = tuple(name for name in suite.dimensions if name not in scores or not scores[name].complete)
+    missing = []
+    for name in suite.dimensions:
+        if name not in scores or not scores[name].complete:
+            missing.append(name)
     groups = {}
     for group in suite.groups:
-        weights = {name: dimension.weight for name, dimension in suite.dimensions.items() if dimension.group == group}
-        if weights.keys().isdisjoint(missing):
-            points = [scores[name].points for name in weights]
-            groups[group] = float(np.average(points, weights=list(weights.values())))
+        names = [name for name, dimension in suite.dimensions.items() if dimension.group == group]
+        if set(names).isdisjoint(missing):
+            points = [scores[name].points for name in names]
+            weights = [suite.dimensions[name].weight for name in names]
+            groups[group] = float(np.average(points, weights=weights))
     total = None
     if not missing:
         total = float(np.average(list(groups.values()), weights=list(suite.groups.values())))
-    return VariantScores(groups, total, missing, scores)
+    return VariantScores(groups, total, tuple(missing), scores)
 
 
 def measure_drop(
@@ -42,11 +46,16 @@ def measure_drop(
     The interval is by bootstrap over prompts, because videos of one prompt are not independent.
     """
     scale = POINTS / dimension.video_scale / (dimension.high - dimension.low)
-    pairs = [pair for pair in baseline if pair in variant]
-    if not pairs:
+    points = []
+    prompts_of_pairs = []
+    for pair in baseline:
+        if pair in variant:
+            points.append(scale * (baseline[pair] - variant[pair]))
+            prompts_of_pairs.append(pair[0])
+    if not points:
         return None
-    points = [scale * (baseline[pair] - variant[pair]) for pair in pairs]
-    _, prompts = np.unique([prompt for prompt, _ in pairs], return_inverse=True)
-    sums, counts = np.bincount(prompts, points), np.bincount(prompts)
+    _, prompts = np.unique(prompts_of_pairs, return_inverse=True)
+    sums = np.bincount(prompts, points)
+    counts = np.bincount(prompts)
     low, high = interval(sums, counts)
     return Drop(float(sums.sum() / counts.sum()), low, high, len(points))

@@ -58,7 +58,9 @@ class Cluster:
         context = ray.get_runtime_context()
         self._node = context.get_node_id()
         # The address of the head is not reachable through a Ray Client, which watches its connection by itself.
-        self._head = None if address.startswith("ray://") else context.gcs_address
+        self._head = None
+        if not address.startswith("ray://"):
+            self._head = context.gcs_address
         self._looked = self._answered = time.monotonic()
 
     def gpus(self) -> float:

@@ -30,8 +30,11 @@ class Folder:
             expected = f"a folder or an address that fsspec reaches ({error})"
             raise refusal("out", str(root), expected, "install the package that it names, or take a folder") from error
         self.is_local = isinstance(self._fs, LocalFileSystem)
-        self.address = self._path if self.is_local else str(root)
-        self.root = self._path if self.is_local else without_secrets(root)  # for messages and pages
+        if self.is_local:
+            self.address = self.root = self._path
+        else:
+            self.address = str(root)
+            self.root = without_secrets(root)  # for messages and pages
 
     def local_path(self, path: str) -> Path:
         """Local path of a file below the root; a remote one is copied to a temporary place."""

@@ -116,7 +116,8 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
         if self._serves != (maker, store.address):
             self._stop_workers(self._workers)
             self._serves = maker, store.address
-        self._store, self._progress = store, progress
+        self._store = store
+        self._progress = progress
         self._queue = deque(deque(group) for group in groups)
         try:
             while self._queue or any(worker.units for worker in self._workers):
@@ -132,7 +133,9 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
                 for reference in done:
                     yield from self._receive(reference)
         except ConnectionError:
-            self._workers, self._pending = [], {}  # they end with their cluster, which no longer takes orders
+            # they end with their cluster, which no longer takes orders
+            self._workers = []
+            self._pending = {}
             raise
         except BaseException:
             self._stop_workers(self._workers)  # they are in the middle of units that nobody waits for
@@ -158,7 +161,9 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group)
         kind = self._ray.remote(Process).options(**options)
         actors: list[Any] = [kind.remote(maker, self._store, os.getcwd()) for _ in range(size)]
-        meeting = actors[0].address.remote() if size > 1 else None
+        meeting = None
+        if size > 1:
+            meeting = actors[0].address.remote()
         number = min(set(range(len(self._workers) + 1)) - {worker.number for worker in self._workers})
         worker = Worker(number, actors, group)
         self._workers.append(worker)

@@ -72,7 +72,8 @@ class Tally:
 
 def tally(records: Iterable[Record], total: int) -> Tally:
     """The tally of a store's records with a row for each host; worker processes change too often."""
-    counted, times = Tally(total), []
+    counted = Tally(total)
+    times = []
     for record in records:
         counted.add(record.worker.rpartition(":")[0] or record.worker, record)
         if record.is_done:
@@ -85,10 +86,11 @@ def render(counted: Tally, heading: str = "host") -> Group:
     """A bar, a line of text, and a table of `counted.rows` by `heading`."""
     bar = ProgressBar(total=max(1, counted.total), completed=counted.done + counted.failed, width=40)
     parts: list[RenderableType] = [Padding(bar, expand=False), Text(str(counted))]
-    rows = [
-        (name, row.running, str(row.done), str(row.failed), f"{row.seconds / row.done:.1f}" if row.done else "")
-        for name, row in counted.rows.items()
-    ]
+    rows = []
+    for name, row in counted.rows.items():
+        rows.append(
+            (name, row.running, str(row.done), str(row.failed), f"{row.seconds / row.done:.1f}" if row.done else "")
+        )
     if any(row.running for row in counted.rows.values()):
         parts.append(Table((heading, "running", "done", "failed", "s/unit"), rows, labels=2))
     elif rows:
@@ -104,7 +106,8 @@ class Stage(Progress):
     name: str
 
     def start(self, total: int, done: int, failed: int) -> None:
-        self._done, self._total = done + failed, total
+        self._done = done + failed
+        self._total = total
         self.tell(self.name, self._done, total)
 
     def finish(self, worker: int, record: Record) -> None:
@@ -179,13 +182,17 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
 
     def _view(self) -> Group:
         view = render(self._counted, "worker")
-        return Group(Text(self.stage), view) if self.stage else view
+        if self.stage:
+            return Group(Text(self.stage), view)
+        return view
 
     def _line(self, text: str) -> None:
         self._console.print(printable(self._with_stage(text)), markup=False, highlight=False, soft_wrap=True)
 
     def _with_stage(self, text: str) -> str:
-        return f"{self.stage}: {text}" if self.stage else text
+        if self.stage:
+            return f"{self.stage}: {text}"
+        return text
 
 
 def expect(tell: Callable[[str, int, int], None], seconds: float) -> None:

@@ -102,6 +102,7 @@ def run(
     """
     progress = progress or Progress()
     is_done: dict[str, bool] = {}
+    # Units with a sound record are finished; others are made again.
     for unit_id, record, damage in store.survey([unit.id for unit in units], wholly=verify):
         if record is None or damage or (retry_failed and not record.is_done):
             store.discard(unit_id, record)
@@ -149,7 +150,9 @@ def results(units: Sequence[Unit], store: Store) -> list[Any]:
 def make_and_commit(unit: Unit, maker: Maker, store: Store) -> Record:
     """The unit's record in the store, made first if it is missing or damaged."""
     known = store.read_sound(unit.id)
-    return store.commit(*attempt(unit, maker)) if known is None else known
+    if known is None:
+        return store.commit(*attempt(unit, maker))
+    return known
 
 
 def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
@@ -163,10 +166,11 @@ def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
         except Exception as error:
             if (full := full_disk_error(error)) is not None:
                 raise OSError(full.errno, full.strerror, full.filename) from error
-            seconds, trace = time.perf_counter() - start, traceback.format_exc()
+            seconds = time.perf_counter() - start
+            trace = traceback.format_exc()
             message = str(error) if isinstance(error, GalaxyDiTError) else None
             record = new_record(unit, None, trace, message, attempts=attempts, seconds=seconds)
-            if message is not None:
+            if message is not None:  # an error that the user can mend comes again
                 break
         else:
             return new_record(unit, made.result, attempts=attempts, seconds=time.perf_counter() - start), made.files

@@ -15,7 +15,9 @@ from galaxydit.files import split_digest, with_digest
 from galaxydit.pipelines.runs.folder import Folder
 from galaxydit.pipelines.runs.unit import FORMAT, flatten
 
-HEADER, UNITS, FILES = "run.json", "units", "files"
+HEADER = "run.json"
+UNITS = "units"
+FILES = "files"
 LATER_HEADER = re.compile(r"run\.([1-9][0-9]*)\.json")
 PARTIAL = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.json")
 HEADER_KEYS = {"format", "kind", "conditions"}
@@ -47,7 +49,9 @@ class RunConditions(Folder):
 
         `change` is called again if another process has changed the conditions meanwhile.
         """
-        folders = [Path(self.root, folder) for folder in (UNITS, FILES)] if self.is_local else []
+        folders = []
+        if self.is_local:
+            folders = [Path(self.root, folder) for folder in (UNITS, FILES)]
         if linked := next((path for path in folders if path.is_symlink()), None):
             raise refusal("out", str(linked), "a folder of its own, not a symbolic link", "take another --out")
         while True:
@@ -91,8 +95,11 @@ class RunConditions(Folder):
 
     def _newest(self) -> int:
         """The number of the newest run.json; that without a number is the first."""
-        matches = [match for name in self._list("") if (match := LATER_HEADER.fullmatch(name))]
-        return max((int(match[1]) for match in matches), default=1)
+        newest = 1
+        for name in self._list(""):
+            if match := LATER_HEADER.fullmatch(name):
+                newest = max(newest, int(match[1]))
+        return newest
 
     def _header(self, kind: str, number: int) -> Mapping[str, Any]:
         name = _header_name(number)
@@ -135,7 +142,9 @@ class RunConditions(Folder):
         """Raise GalaxyDiTError with the differences of this run's data `before` from `now`."""
         if lines := differences(before, json.loads(json.dumps(now))):
             has_results = any(name.endswith(".json") for name in self._list(UNITS))
-            cure = "Take a new --out, or undo the change" if has_results else "It holds no results: delete it"
+            cure = "It holds no results: delete it"
+            if has_results:
+                cure = "Take a new --out, or undo the change"
             raise GalaxyDiTError(f"{self.root} belongs to another {what}. Changed: {'; '.join(lines)}. {cure}")
 
     def _load(self, name: str) -> dict[str, Any] | None:
@@ -165,10 +174,16 @@ def _encoded(data: Mapping[str, Any]) -> bytes:
 
 def differences(old: Any, new: Any) -> list[str]:
     """Where two values of plain data differ, such as "settings.steps: 50 -> 30", in at most 13 lines."""
-    before, after = dict(flatten(old)), dict(flatten(new))
-    names = [name for name in before | after if before.get(name, ...) != after.get(name, ...)]
+    before = dict(flatten(old))
+    after = dict(flatten(new))
+    names = []
+    for name in before | after:
+        if before.get(name, ...) != after.get(name, ...):
+            names.append(name)
     lines = [f"{name}: {_shown(before, name)} -> {_shown(after, name)}" for name in names[:SHOWN_DIFFERENCES]]
-    return [*lines, f"and {len(names) - SHOWN_DIFFERENCES} more"] if len(names) > SHOWN_DIFFERENCES else lines
+    if len(names) > SHOWN_DIFFERENCES:
+        lines.append(f"and {len(names) - SHOWN_DIFFERENCES} more")
+    return lines
 
 
 def _shown(values: Mapping[str, Any], name: str) -> str:

@@ -31,13 +31,18 @@ class Store(RunConditions):
 
     def unit_ids(self) -> set[str]:
         """Ids of all records, sound or not."""
-        names = self._list(UNITS)
-        return {name.removesuffix(".json") for name in names if name.endswith(".json") and not name.startswith(".")}
+        ids = set()
+        for name in self._list(UNITS):
+            if name.endswith(".json") and not name.startswith("."):
+                ids.add(name.removesuffix(".json"))
+        return ids
 
     def read(self, unit_id: str) -> Record | None:
         """The record of a unit, if any. Raises GalaxyDiTError if it is damaged."""
         text = self._read(f"{UNITS}/{unit_id}.json")
-        return None if text is None else decode(text, unit_id)
+        if text is None:
+            return None
+        return decode(text, unit_id)
 
     def read_sound(self, unit_id: str) -> Record | None:
         """The record of a unit, None if it is missing or damaged."""
@@ -68,7 +73,8 @@ class Store(RunConditions):
 
         An earlier record stays, unless it is damaged, or it failed and the new one is done.
         """
-        token, files = secrets.token_hex(4), dict[str, StoredFile]()
+        token = secrets.token_hex(4)
+        files = dict[str, StoredFile]()
         attempt, _ = attempt_and_file(record.unit, record.data)
         try:
             for name, content in contents.items():
@@ -89,7 +95,8 @@ class Store(RunConditions):
 
     def _settle(self, written: Record) -> Record:
         """The record that a unit has from now on: `written`, or an earlier one that stays."""
-        name, content = f"{UNITS}/{written.unit}.json", encode(written)
+        name = f"{UNITS}/{written.unit}.json"
+        content = encode(written)
         first = self.read_sound(written.unit)
         if first is None and not self.is_local:
             if self._create(name, content):
@@ -129,7 +136,8 @@ class Store(RunConditions):
             if (match := PARTIAL.fullmatch(name)) and match["name"] in ids:
                 self._remove([f"{UNITS}/{name}"])
         for name in (there := self._list(FILES)):
-            match, path = ATTEMPT.fullmatch(name), f"{FILES}/{name}"
+            match = ATTEMPT.fullmatch(name)
+            path = f"{FILES}/{name}"
             if match is None or match["hash"] not in by_hash:
                 continue
             if (record := self.read_sound(by_hash[match["hash"]])) is None:

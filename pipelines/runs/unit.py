@@ -139,14 +139,20 @@ def _damaged(unit: str, problem: str) -> GalaxyDiTError:
 def not_checked(records: Iterable[Record]) -> str:
     """Sentence without its full stop that counts the records without a digest, "" if all have one."""
     count = sum(not record.is_checked for record in records)
-    return f"{count} records of earlier versions have no digest, so their numbers are not checked" if count else ""
+    if count:
+        return f"{count} records of earlier versions have no digest, so their numbers are not checked"
+    return ""
 
 
 def attempt_and_file(unit: str, data: Any) -> tuple[str, str]:
     """How the names of a unit's files begin: with its hash, and without it; words of the prompt follow its number."""
-    name, digits = unit[:-17], unit[-17:]
+    name = unit[:-17]
+    digits = unit[-17:]
     number, _, rest = name.partition("-")
-    words = _words_of(data["prompt"]) if isinstance(data, Mapping) and isinstance(data.get("prompt"), str) else ""
+    if isinstance(data, Mapping) and isinstance(data.get("prompt"), str):
+        words = _words_of(data["prompt"])
+    else:
+        words = ""
     readable = "-".join(filter(None, (number, words, rest)))
     return readable + digits, readable
 

@@ -69,7 +69,8 @@ def caption_agreement(frames: NDArray[Any], caption: str) -> list[ClauseAgreemen
         mask = masks[clause.colour]
         is_seen = bool(largest_blobs(mask).any(axis=(1, 2)).mean() >= MIN_FRAME_SHARE)
         others = np.any([other for colour, other in masks.items() if colour != clause.colour], axis=0)
-        clauses.append(ClauseAgreement(clause, is_seen, is_seen and observed_motion(mask, others) == clause.motion))
+        moves_so = is_seen and observed_motion(mask, others) == clause.motion
+        clauses.append(ClauseAgreement(clause, is_seen, moves_so))
     return clauses
 
 
@@ -80,10 +81,14 @@ def colour_masks(frames: NDArray[np.floating]) -> dict[str, Mask]:
     """
     saturated = np.ptp(frames, axis=-1) > MIN_CHROMA
     hues = _hue(np.array(list(COLOURS.values())))
+    # Hues are on a circle, so a difference is at most half a turn.
+    differences = (_hue(frames[saturated])[:, None] - hues + 0.5) % 1.0 - 0.5
     nearest = np.full(frames.shape[:-1], -1)
-    nearest[saturated] = np.abs((_hue(frames[saturated])[:, None] - hues + 0.5) % 1.0 - 0.5).argmin(axis=1)
-    masks = {colour: nearest == index for index, colour in enumerate(COLOURS)}
-    return {colour: ndimage.binary_opening(mask, np.ones((1, 3, 3))) for colour, mask in masks.items()}
+    nearest[saturated] = np.abs(differences).argmin(axis=1)
+    masks = {}
+    for index, colour in enumerate(COLOURS):
+        masks[colour] = ndimage.binary_opening(nearest == index, np.ones((1, 3, 3)))
+    return masks
 
 
 def observed_motion(mask: Mask, others: Mask) -> str:
@@ -100,12 +105,16 @@ def observed_motion(mask: Mask, others: Mask) -> str:
         return ""
     if min(taken, freed) <= MAX_STILL_CHANGE and max(taken, freed) >= MIN_SIZE_CHANGE:
         return "grows" if taken > freed else "shrinks"
+    # A box that is not flat is that of an orbit; a high one that is passed several times, that of a bounce.
     width, height = np.ptp(track.x), np.ptp(track.y)
     if max(width, height) < MIN_TRAVEL:
         return "unclear"
     if min(width, height) >= MIN_ASPECT * max(width, height):
-        return "orbits" if _turn(track) >= MIN_TURN else "unclear"
-    return "bounces" if height > width and np.abs(np.diff(track.y)).sum() >= MIN_RETURN * height else "unclear"
+        if _turn(track) >= MIN_TURN:
+            return "orbits"
+    elif height > width and np.abs(np.diff(track.y)).sum() >= MIN_RETURN * height:
+        return "bounces"
+    return "unclear"
 
 
 def _hue(rgb: NDArray[np.floating]) -> Floats:
@@ -160,7 +169,8 @@ def _line(track: Track, values: Floats) -> tuple[float, float]:
 
 def _direction(track: Track) -> str:
     """The key of `DIRECTIONS`, such as "moves left", for a straight path along an axis; "" for any other path."""
-    (dx, stray_x), (dy, stray_y) = _line(track, track.x), _line(track, track.y)
+    dx, stray_x = _line(track, track.x)
+    dy, stray_y = _line(track, track.y)
     travel = np.hypot(dx, dy)
     if travel >= MIN_TRAVEL and np.hypot(stray_x, stray_y) <= MAX_STRAY * travel:
         for motion, (sign_x, sign_y) in DIRECTIONS.items():
@@ -181,11 +191,14 @@ def _changed_pixels(blobs: Mask, mask: Mask, others: Mask) -> tuple[float, float
     taken = np.any(np.logical_or.accumulate(free) & blobs, axis=0)
     freed = np.any(np.logical_or.accumulate(blobs) & free, axis=0)
     place = ndimage.binary_erosion(blobs.any(axis=0), np.ones((3, 3)))  # an outline may flicker
-    return (float(taken[place].mean()), float(freed[place].mean())) if place.any() else (1.0, 1.0)
+    if not place.any():
+        return 1.0, 1.0
+    return float(taken[place].mean()), float(freed[place].mean())
 
 
 def _turn(track: Track) -> float:
     """Angle in radians, at least 0, that the track turns through around the circle that fits it best."""
+    # The circle (x - a)^2 + (y - b)^2 = r^2 is linear in a, b and r^2 - a^2 - b^2: x^2 + y^2 = 2 a x + 2 b y + (...).
     root = np.sqrt(track.weight)
     design = np.stack([2 * track.x, 2 * track.y, np.ones_like(track.x)], axis=1)
     x, y, _ = np.linalg.lstsq(design * root[:, None], (track.x**2 + track.y**2) * root, rcond=None)[0]

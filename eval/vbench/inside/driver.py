@@ -19,7 +19,8 @@ def score(folder: Path) -> None:
 
     task = json.loads((folder / "task.json").read_text(encoding="utf-8"))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    dimension, videos = task["dimension"], folder / "videos"
+    dimension = task["dimension"]
+    videos = folder / "videos"
     shims.install(task["suite"], dimension)
     if task["static_filter"]:
         from static_filter import keep_static

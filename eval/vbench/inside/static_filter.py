@@ -15,13 +15,17 @@ from typing import Any
 
 KEPT = 5  # static videos of a prompt
 LARGEST_SHARE = 0.02  # of the pixels, those with the largest flow
-SHORTEST_SIDE, LIMIT = 256.0, 3.0  # pixels: a flow of 3 at a frame whose shorter side has 256
+# pixels: a flow of 3 at a frame whose shorter side has 256
+SHORTEST_SIDE = 256.0
+LIMIT = 3.0
 ALLOWED = 2 / 16  # of the frames may exceed the limit
 
 
 def is_static(flows: Sequence[float], shorter_side: int, frames: int) -> bool:
     """Whether a video counts as static, by `_flows` in pixels, the shorter side in pixels and the number of frames."""
-    limit, allowed = LIMIT * shorter_side / SHORTEST_SIDE, round(ALLOWED * frames)
+    limit = LIMIT * shorter_side / SHORTEST_SIDE
+    allowed = round(ALLOWED * frames)
+    # The last two flows are between the first frame and the last.
     moving = sum(flow > limit for flow in flows[:-2])
     return moving <= allowed and all(flow <= 2 * allowed * limit for flow in flows[-2:])
 
