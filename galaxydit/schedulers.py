@@ -39,7 +39,7 @@ class SchedulerKind:
     ignores_churn: bool = False
 
 
-_STOCHASTIC: tuple[str, ...] = (
+_STOCHASTIC = (
     "Ancestral",
     "CMStochastic",
     "CogVideoXDPM",
@@ -48,8 +48,13 @@ _STOCHASTIC: tuple[str, ...] = (
     "HeliosDMD",
     "LCM",
     "RePaint",
+    "SASolver",
+    "SCM",
+    "SDE",
+    "ScoreSdeVe",
+    "TCD",
+    "UnCLIP",
 )
-_STOCHASTIC += ("SASolver", "SCM", "SDE", "ScoreSdeVe", "TCD", "UnCLIP")
 TABLE: tuple[SchedulerKind, ...] = (
     SchedulerKind("FlowMatch", is_flow=True, ignores_churn=True),
     SchedulerKind("FlowMap", is_flow=True),
@@ -61,16 +66,19 @@ TABLE: tuple[SchedulerKind, ...] = (
 
 def kind_of(scheduler: Any) -> SchedulerKind:
     """The rows of a scheduler's class, joined, and what its configuration adds."""
-    name, config = type(scheduler).__name__, getattr(scheduler, "config", None)
-    rows = [row for row in TABLE if row.part in name]
-    is_sde = str(getattr(config, "algorithm_type", "")).startswith("sde")
-    draws = is_sde or bool(getattr(config, "stochastic_sampling", False))
-    return SchedulerKind(
-        part=name,
-        is_flow=bool(getattr(config, "use_flow_sigmas", False)) or any(row.is_flow for row in rows),
-        draws_noise=draws or any(row.draws_noise for row in rows),
-        ignores_churn=any(row.ignores_churn for row in rows),
-    )
+    name = type(scheduler).__name__
+    config = getattr(scheduler, "config", None)
+    is_flow = bool(getattr(config, "use_flow_sigmas", False))
+    draws_noise = bool(getattr(config, "stochastic_sampling", False))
+    if str(getattr(config, "algorithm_type", "")).startswith("sde"):
+        draws_noise = True
+    ignores_churn = False
+    for row in TABLE:
+        if row.part in name:
+            is_flow = is_flow or row.is_flow
+            draws_noise = draws_noise or row.draws_noise
+            ignores_churn = ignores_churn or row.ignores_churn
+    return SchedulerKind(name, is_flow, draws_noise, ignores_churn)
 
 
 def noise_of(scheduler: Any | None) -> Noise:
@@ -81,9 +89,12 @@ def noise_of(scheduler: Any | None) -> Noise:
     if kind.draws_noise:
         return Noise.DRAWN
     step = getattr(scheduler, "step", None)
-    arguments = () if step is None else inspect.signature(step).parameters
-    churns = "s_churn" in arguments and not kind.ignores_churn
-    return Noise.POSSIBLE if "eta" in arguments or churns else Noise.NONE
+    if step is None:
+        return Noise.NONE
+    arguments = inspect.signature(step).parameters
+    if "eta" in arguments or ("s_churn" in arguments and not kind.ignores_churn):
+        return Noise.POSSIBLE
+    return Noise.NONE
 
 
 def asks_for_noise(arguments: Mapping[str, Any]) -> bool:
@@ -106,9 +117,11 @@ def prediction_type(scheduler: Any | None) -> str | None:
     kind = getattr(config, "prediction_type", None)
     if getattr(config, "algorithm_type", None) == "sde-dpmsolver":
         return None  # its second order, unlike that of DPM-Solver++, multiplies errors where little noise is left
+    known: tuple[str, ...] = ("epsilon", "v_prediction", "sample")
     if scheduler is not None and kind_of(scheduler).is_flow:
-        return "flow_prediction" if kind in (None, "flow_prediction") else None
-    return kind if kind in ("epsilon", "v_prediction", "sample") else None
+        known = ("flow_prediction",)
+        kind = "flow_prediction" if kind is None else kind
+    return kind if kind in known else None
 
 
 # Where a scheduler is, and its noise levels
@@ -136,7 +149,9 @@ def sigmas_in(scheduler: Any | None) -> list[float] | None:
     sigmas = getattr(scheduler, "sigmas", None)
     if sigmas is None:
         return None
-    return values_of(sigmas) if isinstance(sigmas, Tensor) else [float(sigma) for sigma in sigmas]
+    if isinstance(sigmas, Tensor):
+        return values_of(sigmas)
+    return [float(sigma) for sigma in sigmas]
 
 
 def noise_level(sigma: float, sigmas: Sequence[float]) -> float:
@@ -146,7 +161,9 @@ def noise_level(sigma: float, sigmas: Sequence[float]) -> float:
     """
     if sigmas[0] < sigmas[-1]:
         return 1 - sigma
-    return sigma / (1 + sigma) if sigmas[0] > 1 + ROUNDING else sigma
+    if sigmas[0] > 1 + ROUNDING:
+        return sigma / (1 + sigma)
+    return sigma
 
 
 def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
@@ -154,26 +171,36 @@ def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
     sigmas = sigmas_in(scheduler)
     if sigmas is None or len(sigmas) < steps:
         return None
-    levels = (noise_level(sigma, sigmas) for sigma in sigmas[:steps])
-    # Flow shifts round the first level to a little more than 1.
-    values = tuple(1.0 if 1 < level < 1 + ROUNDING else level for level in levels)
-    falling = all(after <= before for before, after in pairwise(values))
-    return values if falling and values[-1] >= 0 and values[0] <= 1 else None
+    levels = []
+    for sigma in sigmas[:steps]:
+        level = noise_level(sigma, sigmas)
+        if 1 < level < 1 + ROUNDING:
+            level = 1.0  # flow shifts round the first level to a little more than 1
+        levels.append(level)
+    falls = all(after <= before for before, after in pairwise(levels))
+    if falls and levels[-1] >= 0 and levels[0] <= 1:
+        return tuple(levels)
+    return None
 
 
 def sigma_at(context: CacheContext | None, scheduler: Any | None, step: int, timestep: Any) -> float:
     """Noise level of a step in [0, 1]: the cache context's, else the scheduler's, else timestep / 1000."""
     sigmas = sigmas_in(scheduler)
-    sigma = None if context is None else context.sigma
+    sigma = None
+    if context is not None:
+        sigma = context.sigma
     if sigma is None and sigmas is not None and step < len(sigmas):
         sigma = sigmas[step]
     if sigma is not None:
-        return float(sigma) if sigmas is None else noise_level(sigma, sigmas)
+        if sigmas is None:
+            return float(sigma)
+        return noise_level(sigma, sigmas)
     timesteps = getattr(scheduler, "timesteps", None)
     if isinstance(timesteps, Tensor) and step < len(timesteps):
         return values_of(timesteps)[step] / 1000
-    # Given tokens, such as a first frame, have a smaller timestep than the denoised ones.
-    return float(timestep.max() if isinstance(timestep, Tensor) else timestep) / 1000
+    if isinstance(timestep, Tensor):
+        timestep = timestep.max()  # given tokens, such as a first frame, have a smaller one than the denoised ones
+    return float(timestep) / 1000
 
 
 # Weights of clean video and noise
@@ -190,10 +217,13 @@ class Mix(NamedTuple):
 
 def mix_of(scheduler: Any | None, step: int) -> Mix | None:
     """The weights of a step by the scheduler's noise levels and prediction type; None where either is unknown."""
-    weights, kind = weights_of_input(scheduler, step), prediction_type(scheduler)
-    if weights is None or kind is None or weights[1] <= 0:
+    weights = weights_of_input(scheduler, step)
+    kind = prediction_type(scheduler)
+    if weights is None or kind is None:
         return None
     signal, noise = weights
+    if noise <= 0:
+        return None
     # x = a x0 + s e, so e = (x - a x0) / s; v = a e - s x0 with a^2 + s^2 = 1; and e - x0 with a + s = 1.
     of_input, of_clean = {
         "epsilon": (1 / noise, -signal / noise),
@@ -206,18 +236,23 @@ def mix_of(scheduler: Any | None, step: int) -> Mix | None:
 
 def weights_of_input(scheduler: Any | None, step: int) -> tuple[float, float] | None:
     """Weights of clean video and white noise in the transformer's input at a step; None where they are unknown."""
-    sigmas, table = sigmas_in(scheduler), getattr(scheduler, "alphas_cumprod", None)
+    sigmas = sigmas_in(scheduler)
+    alphas = getattr(scheduler, "alphas_cumprod", None)
     if sigmas is not None and step < len(sigmas):
-        sigma, between = sigmas[step], getattr(scheduler, "sigmas_interpol", None)
+        sigma = sigmas[step]
+        between = getattr(scheduler, "sigmas_interpol", None)
         if between is not None and not getattr(scheduler, "state_in_first_order", True):
             sigma = values_of(between)[step - 1]  # second-order steps of KDPM2
         if kind_of(scheduler).is_flow:
             return (1 - sigma, sigma) if max(sigmas) <= 1 + ROUNDING else None
+        if not isinstance(alphas, Tensor):
+            return None
         # Inputs are scaled to unit variance, or kept there by the scheduler.
         scale = (1 + sigma**2) ** 0.5
-        return (1 / scale, sigma / scale) if isinstance(table, Tensor) else None
+        return 1 / scale, sigma / scale
     timesteps = getattr(scheduler, "timesteps", None)
-    if not isinstance(table, Tensor) or not isinstance(timesteps, Tensor) or step >= len(timesteps):
+    if not isinstance(alphas, Tensor) or not isinstance(timesteps, Tensor) or step >= len(timesteps):
         return None
-    alpha = values_of(table)[min(int(values_of(timesteps)[step]), len(table) - 1)]
+    timestep = int(values_of(timesteps)[step])
+    alpha = values_of(alphas)[min(timestep, len(alphas) - 1)]
     return alpha**0.5, (1 - alpha) ** 0.5

@@ -1,6 +1,6 @@
 """Decide whether the videos of a placed call are reused, and why not: add a reason to `REASONS`, or to a policy.
 
-Why a call has no place in a loop is said in loop.py and loop_watch.py.
+Why a call has no place in a loop is said in undeclared.py and loop_watch.py.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,9 @@ from galaxydit.config import GalaxyDiTConfig
 from galaxydit.context_parallel import agree_to_reuse
 from galaxydit.families import Family
 from galaxydit.policies.policy import FEW_STEPS, Controller, Decision, Observation, Reason
+from galaxydit.runtime.latent_check import Latent
 from galaxydit.runtime.session import Session
 from galaxydit.runtime.videos import read
-from galaxydit.runtime.window import Latent
 from galaxydit.runtime.work import Work, computed
 from galaxydit.schedulers import Mix, Noise, mix_of
 
@@ -141,7 +141,7 @@ class Decider:
     def check_latent(self, work: Work) -> None:
         """Read whether the latents since the last check were those that `step` returned. If not, forget what came
         before; a call with another latent is computed and not stored."""
-        was_broken, latent = work.generation.loop.latents(work.window)
+        was_broken, latent = work.window.check.read()
         if was_broken or latent is Latent.BROKEN:
             work.generation.withdraw_promise("the PSNR of replaced latents was not verified")
             work.generation.forget(work.window.name, work.call.info.step)

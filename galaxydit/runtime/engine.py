@@ -13,11 +13,12 @@ from galaxydit.families import Family
 from galaxydit.policies.policy import Decision, Reason
 from galaxydit.proxies import Place
 from galaxydit.runtime.call import Call
+from galaxydit.runtime.correction_weights import correction_weights, has_weight
 from galaxydit.runtime.decision import Decider
 from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.outputs import build_output, tensors_of
-from galaxydit.runtime.reuse import StepReuse, has_weight
+from galaxydit.runtime.reuse import StepReuse
 from galaxydit.runtime.rows import join_rows, take_inputs
 from galaxydit.runtime.session import Session
 from galaxydit.runtime.stack import Stack
@@ -148,11 +149,11 @@ class Engine:
     @beside_the_model
     def _weights(self, work: Work) -> list[tuple[float, ...]]:
         """The weights of corrections, if the latents since the last full step are those of this loop."""
-        weights = self.reuse.correction_weights(work)
+        weights = correction_weights(work, self.config)
         if not has_weight(weights):
             return []
-        self.decider.check_latent(work)
-        return self.reuse.correction_weights(work) if work.is_stored else []
+        self.decider.check_latent(work)  # it may forget the full step and what was reused after it
+        return correction_weights(work, self.config) if work.is_stored else []
 
     @around_the_model
     def _run_parts(self, work: Work, forward: Callable[..., Any]) -> tuple[Tensor, ...]:

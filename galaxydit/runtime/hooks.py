@@ -16,12 +16,12 @@ from galaxydit.runtime.attachment import Attachment, Attachments
 from galaxydit.runtime.call import Call, StepInfo
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.generation import Generation
-from galaxydit.runtime.loop import FAILED, UndeclaredError
 from galaxydit.runtime.loop_watch import LoopWatch
 from galaxydit.runtime.placing import place
 from galaxydit.runtime.recognition import blocks_of, unwrap_compiled
 from galaxydit.runtime.registration import HookSet, PluginHook, hook_of
 from galaxydit.runtime.session import Session
+from galaxydit.runtime.undeclared import FAILED, UndeclaredError
 from galaxydit.runtime.window import Window
 from galaxydit.stopwatch import Stopwatch
 from galaxydit.torch_compile import around_the_model, beside_the_model

@@ -8,8 +8,9 @@ from typing import Any
 from diffusers.hooks.hooks import CacheContext
 
 from galaxydit.families import OutputStream
-from galaxydit.runtime.loop import BETWEEN_STEPS, FAILED, OTHER_THREAD, TWO_LOOPS, Loop, UndeclaredError
+from galaxydit.runtime.loop import Loop
 from galaxydit.runtime.observed_scheduler import observe, schedulers_in, stop_observing
+from galaxydit.runtime.undeclared import BETWEEN_STEPS, FAILED, OTHER_THREAD, TWO_LOOPS, UndeclaredError
 
 DECLARE = (
     "accelerate the pipeline whose scheduler steps it, pass scheduler=... or schedulers=[...] to `accelerate`, or, "
@@ -89,7 +90,7 @@ class LoopWatch:
         if scheduler in self._named:
             self._named.add(copy)
         for loop in tuple(self._loops.values()):
-            if id(scheduler) in loop.streams:
+            if id(scheduler) in loop.trajectories:
                 loop.join(copy)
 
     def _loop_of(self, scheduler: Any) -> Loop | None:
@@ -97,7 +98,7 @@ class LoopWatch:
         own = self.loop
         loops = [*self._loops.values()] if own is None else [own, *self._loops.values()]
         for loop in loops:
-            if id(scheduler) in loop.streams:
+            if id(scheduler) in loop.trajectories:
                 return loop
         return None
 
@@ -119,7 +120,7 @@ class LoopWatch:
                     own.scheduler = scheduler
                 return
             for loop in tuple(self._loops.values()):
-                if id(scheduler) in loop.streams and loop is not own:
+                if id(scheduler) in loop.trajectories and loop is not own:
                     loop.undeclare(OTHER_THREAD)
             self._open(Loop(scheduler, outer_timestep=None if own is None else self._timestep_of_pipe()))
 

@@ -12,8 +12,9 @@ from galaxydit.context_parallel import token_group
 from galaxydit.families import Family
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.guidance import guidance_of, says_guided
-from galaxydit.runtime.loop import Loop, UndeclaredError
+from galaxydit.runtime.loop import Loop
 from galaxydit.runtime.source import Source
+from galaxydit.runtime.undeclared import UndeclaredError
 from galaxydit.runtime.window import Window
 
 ALWAYS_MOVING = ("hidden_states", "timestep", "return_dict")

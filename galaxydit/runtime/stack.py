@@ -48,7 +48,7 @@ class Stack:
         self._reuse, self._videos, self._decider = reuse, videos, decider
         self.blocks = len(blocks_of(transformer, family))
         self.policy_proxy = config.watched if config.policy.reads_proxy else None
-        names = {*observer.proxies, *reuse.own.proxies}
+        names = {*observer.proxies, *reuse.custom.proxies}
         self.watched_proxies = [proxy for name, proxy in PROXIES.items() if name in names]
         if self.policy_proxy is not None and self.policy_proxy not in self.watched_proxies:
             self.watched_proxies.append(self.policy_proxy)
@@ -73,7 +73,7 @@ class Stack:
     def _read(self, work: Work, proxy: Proxy, tensors: tuple[Any, ...]) -> None:
         # The proxy of the policy is read once in each step, in the branch that is called first.
         drives = not work.decisions and proxy is self.policy_proxy
-        is_observed, is_kept = proxy.name in self._observer.proxies, proxy.name in self._reuse.own.proxies
+        is_observed, is_kept = proxy.name in self._observer.proxies, proxy.name in self._reuse.custom.proxies
         if not drives and not is_observed and not is_kept:
             return
         needed = (*tensors, work.block_input) if proxy.needs_block_input else tensors
