@@ -45,6 +45,7 @@ class History:
     def enter(self, branch: str, rows: int) -> None:
         """Forget all but videos and controllers if the batch has another size than the branch's last."""
         if self.rows.get(branch, rows) != rows:
+            # Tensors of another size fit no later call, but each video's policy goes on.
             fresh = History(self.videos, controllers=self.controllers)
             vars(self).update(vars(fresh))
         self.rows[branch] = rows
@@ -53,7 +54,7 @@ class History:
         """Drop other branches, whose full steps are too old, and the decisions of the step before."""
         self.decisions.clear()
         if not branches:
-            self.proxies.clear()
+            self.proxies.clear()  # the step before did not call the component, so its distance would span several steps
         self._keep_full_steps(branches)
 
     def forget(self, before: int) -> None:
@@ -66,6 +67,7 @@ class History:
 
     def can_reuse(self, branches: set[str], video: int) -> bool:
         """Whether all of these branches have a full step to reuse, and the last one is the same step for each."""
+        # Guidance subtracts the branches' predictions, so they have to start from the same full step.
         last = set()
         for branch in branches:
             if (branch, video) not in self.steps:

@@ -72,6 +72,7 @@ class LatentCheck:
             counts = self._counts(latent, of_latent, is_early=is_early)
             if counts is not None:
                 of_inputs.append(counts)
+        # Before the first step there is nothing to compare with.
         if len(of_inputs) < len(latents):
             return
         self.compared = KnownValue(latents[0])
@@ -80,6 +81,7 @@ class LatentCheck:
             stacked = torch.stack(of_inputs)
             fewest = stacked[:, 0].amin(0, keepdim=True)
             together = torch.cat((stacked.sum(0), fewest))
+        # Each rank has a part of the tokens, and so of the positions.
         self.unread.append(HostCopy(sum_over(group, together)))
 
     def _counts(self, latent: Tensor, trajectories: Sequence[Trajectory], *, is_early: bool) -> Tensor | None:

@@ -115,6 +115,7 @@ class Loop:
             if id(scheduler) not in window.schedulers:
                 window.schedulers.append(id(scheduler))
         size = _row_size(latent)
+        # An input that is a window of the latent is searched among all of its values.
         is_whole = any(window.name or window.size < size for window in self.windows.values())
         self.trajectories[id(scheduler)].leave(latent, is_whole=is_whole)
 
@@ -166,7 +167,7 @@ class Loop:
             return
         reason = self.pairing.check_stepped(self.trajectories, len(latents))
         if reason:
-            if not window.has_unmoved(latents[1:]):
+            if not window.are_unmoved(latents[1:]):
                 self.undeclare(reason)
             window.note_further(latents[1:])
 
@@ -192,6 +193,7 @@ class Loop:
             return context.step_index
         stepping = window.schedulers
         if id(self.scheduler) in stepping:
+            # The loop's own scheduler counts; others, as of the sound, are at the same step but may count otherwise.
             stepping = [id(self.scheduler)]
         steps = {self.trajectories[key].step_after(window.first) for key in stepping}
         if len(steps) > 1:
@@ -202,6 +204,7 @@ class Loop:
         return first_step(self.scheduler, context, timestep, is_late=has_stepped)
 
     def _check_advance(self, window: Window, step: int, steps: int) -> None:
+        # Without a scheduler, contexts tell the steps.
         is_told = window.is_told if self.scheduler is not None else step == window.step + 1
         if not 0 <= step < steps:
             self.undeclare(undeclared.LAST_STEP)
@@ -216,6 +219,7 @@ class Loop:
             self.undeclare(undeclared.NOT_STEPPED)
 
     def _correct_first(self, window: Window, step: int) -> None:
+        # The arguments of the first call were noted under another step.
         window.first = step - 1
         window.step = window.first
         window.conditions.clear()

@@ -54,7 +54,7 @@ class Pairing:
             if scheduler is not None and id(scheduler) in trajectories:
                 steppers.append(scheduler)
             elif are_equal:
-                steppers.append(own)
+                steppers.append(own)  # whichever steps it, its noise levels are these
             elif len(others) == 1:
                 steppers.append(others[0])
             else:
@@ -72,6 +72,7 @@ class Pairing:
         """Compare the prediction that a scheduler is given with the output that it is paired with."""
         if not isinstance(prediction, Tensor):
             return ""
+        # A smaller one is allowed: guidance in one batch halves it, and pipelines step single frames or tokens.
         for stepper, size in zip(self.steppers, self.sizes, strict=False):
             if stepper is scheduler and prediction.numel() > size:
                 return WRONG_PAIR

@@ -118,7 +118,7 @@ def _denoises(name: str, module: nn.Module) -> bool:
     """Whether a component of an unknown class looks like a transformer that denoises."""
     inputs = inspect.signature(type(module).forward).parameters
     if "control" in f"{name} {type(module).__name__}".lower():
-        return False
+        return False  # a ControlNet has the inputs and blocks of a transformer, but its outputs go into one
     return "hidden_states" in inputs and "timestep" in inputs and _stack_of(module) is not None
 
 

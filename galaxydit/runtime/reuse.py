@@ -168,6 +168,7 @@ class StepReuse:
         step = CachedStep(call.info.step, call.info.sigma, rows, self.custom.side(call), measured)
         steps = (*past, step)
         history.steps[key] = steps[-self._config.history_length :]
+        # Corrections count the steps that were reused since this one.
         history.missed.pop(key, None)
 
     def _error(self, work: Work, rows: Tensor, predicted: Tensor) -> Tensor:
@@ -206,6 +207,7 @@ class StepReuse:
             rows, rows_predicted = computed[place::count], predicted[place::count]
             if any(weights_of_parts):
                 corrected = []
+                # Outputs that were joined have one part, which takes the first weight.
                 for part, weight in zip(parts, weights_of_parts, strict=False):
                     corrected.append(self._correct_part(work, place, part, weight, rows, rows_predicted))
                 rows = join(corrected)

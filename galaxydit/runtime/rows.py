@@ -52,7 +52,7 @@ def take_inputs(inputs: Mapping[str, Any], rows: list[int], count: int) -> dict[
     for name, value in inputs.items():
         is_divided = _has_rows(value, count)
         if is_divided and value.ndim == 1 and _is_shared(name):
-            is_divided = False
+            is_divided = False  # it is as long as the batch by chance
         if name == "encoder_hidden_states_image" and isinstance(value, Tensor):
             is_divided = len(value) % count == 0
         taken[name] = take_rows(value, rows, count) if is_divided else value
@@ -84,6 +84,7 @@ def join_samples(tensors: Sequence[Tensor]) -> Tensor:
 @beside_the_model
 def join_rows(parts: Sequence[Sequence[Tensor]], rows: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
     """Put the outputs of several calls back into the order of the batch; `rows` are the batch rows of each call."""
+    # On the CPU, also if the user has set another default device, where sorting would wait for the queue.
     places = torch.tensor(list(chain.from_iterable(rows)), device="cpu").argsort()
     outputs = []
     for tensors in zip(*parts, strict=True):

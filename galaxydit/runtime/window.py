@@ -124,8 +124,8 @@ class Window:
             self.is_told = False
             self.check.compared = None
             self.seen.append(set())
-            for known in {name for name, _ in self.conditions}:
-                self._forget(known, but=self.recent_branches(known))
+            for other in {name for name, _ in self.conditions}:
+                self._forget(other, but=self.recent_branches(other))
         self.seen[-1].add(called)
         differing: tuple[str, ...] = ()
         if called in self.conditions:
@@ -141,7 +141,7 @@ class Window:
                 del self.conditions[called]
                 self.rows.pop(called, None)
 
-    def has_unmoved(self, further: Sequence[Tensor]) -> bool:
+    def are_unmoved(self, further: Sequence[Tensor]) -> bool:
         """Whether the further latents of a new step are those of the step before, as where the sound is not denoised.
         True before any are noted. The host may wait."""
         if not self.further:
