@@ -11,7 +11,9 @@ def token_group(transformer: nn.Module) -> Any | None:
     """The process group that shares one video's tokens, or None; other ranks of the world may generate other videos."""
     parallel = getattr(transformer, "_parallel_config", None)
     context = getattr(parallel, "context_parallel_config", None)
-    return None if context is None else context._flattened_mesh.get_group()
+    if context is None:
+        return None
+    return context._flattened_mesh.get_group()
 
 
 def sum_over(group: Any | None, sums: Tensor) -> Tensor:
@@ -29,12 +31,16 @@ def shares_weights(transformer: nn.Module) -> bool:
 def _sharded(transformer: nn.Module) -> Any | None:
     if not (distributed.is_available() and distributed.is_initialized()):
         return None
-    return next((each for each in transformer.parameters() if getattr(each, "placements", None)), None)
+    for parameter in transformer.parameters():
+        if getattr(parameter, "placements", None):  # a DTensor
+            return parameter
+    return None
 
 
 def on_any_rank(transformer: nn.Module, flags: Sequence[bool]) -> list[bool]:
     """For each flag, whether any rank with a shard of the weights sets it; all of them must call this."""
-    if (sharded := _sharded(transformer)) is None:
+    sharded = _sharded(transformer)
+    if sharded is None:
         return list(flags)
     mesh = sharded.device_mesh
     values = torch.tensor(flags, dtype=torch.int32, device=mesh.device_type)
@@ -46,7 +52,10 @@ def on_any_rank(transformer: nn.Module, flags: Sequence[bool]) -> list[bool]:
 
 def agree_to_reuse(transformer: nn.Module, reuses: bool) -> bool:
     """Whether every rank that shares the weights reuses a call that is decided by its proxy."""
-    return not shares_weights(transformer) or not on_any_rank(transformer, [not reuses])[0]
+    if not shares_weights(transformer):
+        return True
+    any_computes = on_any_rank(transformer, [not reuses])[0]
+    return not any_computes
 
 
 def agree_before(
@@ -59,7 +68,8 @@ def agree_before(
     False) also calls this.
     """
     computes = not is_known or (is_decided and not is_reused)
-    computes, any_decided, any_undecided, spared = on_any_rank(
-        transformer, [computes, is_decided, not is_decided, not corrects]
-    )
-    return computes or (any_decided and any_undecided), not spared
+    flags = [computes, is_decided, not is_decided, not corrects]
+    any_computes, any_decided, any_undecided, any_spares = on_any_rank(transformer, flags)
+    # Some ranks would leave before the blocks and others only after their proxy.
+    differ = any_decided and any_undecided
+    return any_computes or differ, not any_spares

@@ -28,8 +28,11 @@ class GalaxyDiTError(ValueError):
     """
 
     def __init__(self, problem: str, cure: str = "", *, field: str = "", value: Any = None, expected: str = "") -> None:
-        self.problem, self.cure, self.expected = one_line(problem), one_line(cure), one_line(expected)
-        self.field, self.value = field, value
+        self.problem = one_line(problem)
+        self.cure = one_line(cure)
+        self.expected = one_line(expected)
+        self.field = field
+        self.value = value
         super().__init__(f"{self.problem}; {self.cure}" if cure else self.problem)
 
 
@@ -67,7 +70,8 @@ def refusal(field: str, value: Any, expected: str, cure: str) -> GalaxyDiTError:
     except Exception:  # such as an integer of more digits than Python shows
         shown = f"<{type(value).__name__}>"
     shown = " ".join(without_secrets(shown).split())  # before it is cut, which could leave half a secret
-    shown = shown if len(shown) <= 160 else f"{shown[:60]}...{shown[-60:]}"
+    if len(shown) > 160:
+        shown = f"{shown[:60]}...{shown[-60:]}"
     problem = f"{field}={shown} is not allowed: expected {expected}"
     return GalaxyDiTError(problem, cure, field=field, value=value, expected=expected)
 
@@ -84,7 +88,9 @@ def noted(failures: dict[str, str], name: str) -> Iterator[None]:
 
 def short_reason(error: BaseException, most: int, *, named: bool = True) -> str:
     """The text of a library's exception on one line, safe to print, at most `most` characters; its class first."""
-    text = f"{type(error).__name__}: {error}" if named else str(error)
+    text = str(error)
+    if named:
+        text = f"{type(error).__name__}: {text}"
     return one_line(" ".join(text.split()))[:most]
 
 
@@ -92,7 +98,9 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Text to append to an error: "; did you mean ...?" with the nearest known name, or "" if none is near."""
     folded = {each.casefold(): each for each in known}
     near = get_close_matches(str(name).casefold(), folded, n=1)
-    return f"; did you mean {folded[near[0]]!r}?" if near else ""
+    if not near:
+        return ""
+    return f"; did you mean {folded[near[0]]!r}?"
 
 
 def check_keywords(function: str, given: Iterable[str], known: Iterable[str]) -> None:
@@ -148,7 +156,9 @@ def plain_number(value: Any) -> Any:
 def plain_fields(settings: Any) -> None:
     """Put Python's numbers in the place of NumPy's in the fields of a frozen dataclass."""
     for name, value in list(vars(settings).items()):
-        plain = tuple(plain_number(each) for each in value) if type(value) is tuple else plain_number(value)
+        plain = plain_number(value)
+        if type(value) is tuple:
+            plain = tuple(plain_number(item) for item in value)
         object.__setattr__(settings, name, plain)
 
 
@@ -160,13 +170,17 @@ def listed(field: str, values: Any, kind: type = str) -> tuple[Any, ...]:
     values = plain_number(values)
     if isinstance(values, str) or is_number(values):
         values = (values,)
-    what = "a text" if kind is str else "a number"
+    is_allowed: Callable[[Any], bool] = is_number
+    what = "a number"
+    if kind is str:
+        is_allowed = is_text
+        what = "a text"
     if not isinstance(values, Iterable) or isinstance(values, Mapping | bytes):
         raise refusal(field, values, f"{what}, or a list of them", "pass a list")
-    plain = tuple(plain_number(each) for each in values)
-    for each in plain:
-        if not (isinstance(each, str) if kind is str else is_number(each)):
-            raise refusal(field, each, what, f"pass a list in which each is {what}")
+    plain = tuple(plain_number(item) for item in values)
+    for item in plain:
+        if not is_allowed(item):
+            raise refusal(field, item, what, f"pass a list in which each is {what}")
     return plain
 
 
@@ -176,8 +190,9 @@ def check_number(field: str, value: Any, minimum: float, maximum: float = math.i
     value = plain_number(value)
     fits = is_number(value) and minimum <= value <= min(maximum, sys.float_info.max)
     if not fits or (above and value == minimum):
-        least = f"above {minimum:g}" if above else f"at least {minimum:g}"
-        allowed = least if maximum == math.inf else f"from {minimum:g} to {maximum:g}"
+        allowed = f"above {minimum:g}" if above else f"at least {minimum:g}"
+        if maximum != math.inf:
+            allowed = f"from {minimum:g} to {maximum:g}"
         raise refusal(field, value, f"a number {allowed}", f"pass for example {field}={max(minimum, 0.1):g}")
     return value
 
@@ -194,10 +209,11 @@ def check_count(field: str, value: Any, minimum: int, maximum: int = sys.maxsize
 
 def check_choice(field: str, value: Any, allowed: Sequence[Any]) -> None:
     """Raise GalaxyDiTError unless the value is one of `allowed`, of the same type."""
-    if not any(type(value) is type(choice) and value == choice for choice in allowed):
-        names = ", ".join(repr(choice) for choice in allowed)
-        near = did_you_mean(value, [choice for choice in allowed if isinstance(choice, str)])
-        raise refusal(field, value, f"one of {names}", f"choose one of these{near}")
+    if any(type(value) is type(choice) and value == choice for choice in allowed):  # True == 1, but is no choice there
+        return
+    names = ", ".join(repr(choice) for choice in allowed)
+    near = did_you_mean(value, filter(is_text, allowed))
+    raise refusal(field, value, f"one of {names}", f"choose one of these{near}")
 
 
 def check_ascending(field: str, values: Sequence[float], *, strictly: bool) -> None:
@@ -216,3 +232,7 @@ def check_ascending(field: str, values: Sequence[float], *, strictly: bool) -> N
 def is_number(value: Any) -> bool:
     """Whether a value is one of Python's numbers; True and False are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_text(value: Any) -> bool:
+    return isinstance(value, str)

@@ -69,7 +69,9 @@ def slope_ahead(
     sigma: float, newest: float, older: float, slope: float = DAMPING, largest: float = LARGEST_AHEAD
 ) -> float:
     """Factor a = slope (sigma - newest) / (newest - older) in [-largest, largest], 0 for equal noise levels."""
-    ahead = 0.0 if newest == older else slope * (sigma - newest) / (newest - older)
+    if newest == older:
+        return 0.0
+    ahead = slope * (sigma - newest) / (newest - older)
     return max(-largest, min(ahead, largest))
 
 
@@ -85,11 +87,13 @@ def predict(
 
     Order 0 is y_newest, order 1 is y_newest + a (y_newest - y_older) with a of `slope_ahead`.
     """
-    newest_sigma, newest = history[-1].sigma, history[-1].tensor
+    newest = history[-1]
     if order == 0 or len(history) < 2:
-        return newest.clone()
-    older_sigma, older = history[-2].sigma, history[-2].tensor
-    return newest.lerp(older, -slope_ahead(sigma, newest_sigma, older_sigma, slope, largest))
+        return newest.tensor.clone()
+    older = history[-2]
+    ahead = slope_ahead(sigma, newest.sigma, older.sigma, slope, largest)
+    # y_newest + a (y_newest - y_older) = lerp(y_newest, y_older, -a)
+    return newest.tensor.lerp(older.tensor, -ahead)
 
 
 def missed(
@@ -105,13 +109,16 @@ def missed(
     each output (`runtime.scheduler_response`); without it the n `reused` steps count alike, n / 2. The result is in
     [-2 n, 2 n], because a `step` of small response would be changed too much.
     """
-    reused = range(newest + 1, step) if reused is None else reused
-    limit = 2.0 * len(reused)
+    if reused is None:
+        reused = range(newest + 1, step)
     if sigmas is None or response is None:
         return len(reused) / 2
-    grown = sum(response[step] * (sigmas[newest] - sigmas[step]) for step in reused)
-    distance = (sigmas[newest] - sigmas[step]) * response[step]
-    return max(-limit, min(grown / distance, limit)) if distance else 0.0
+    accumulated = sum(response[skipped] * (sigmas[newest] - sigmas[skipped]) for skipped in reused)
+    here = (sigmas[newest] - sigmas[step]) * response[step]
+    if here == 0:
+        return 0.0
+    limit = 2.0 * len(reused)
+    return max(-limit, min(accumulated / here, limit))
 
 
 @beside_the_model
@@ -120,4 +127,6 @@ def correction(output: Tensor, predicted: Tensor, missed: float, order: int, sha
 
     `predicted` is p, what reuse would have given. The share is by default `CORRECTED[order]`. The cache keeps y.
     """
-    return (output - predicted).mul_((CORRECTED[order] if share is None else share) * missed)
+    if share is None:
+        share = CORRECTED[order]
+    return (output - predicted).mul_(share * missed)

@@ -111,4 +111,6 @@ def with_digest(data: Mapping[str, Any]) -> dict[str, Any]:
 def split_digest(data: Mapping[str, Any]) -> tuple[dict[str, Any], bool | None]:
     """The data without its digest, and whether the digest belongs to the data; None without a digest."""
     content = {name: value for name, value in data.items() if name != DIGEST}
-    return content, None if DIGEST not in data else data[DIGEST] == digest_of(content)
+    if DIGEST not in data:
+        return content, None
+    return content, data[DIGEST] == digest_of(content)

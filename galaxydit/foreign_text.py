@@ -20,15 +20,19 @@ SECRET_NAMES = (
     r"|authori[sz]|(?<![a-z])(?:pass|jwt|sas)(?![a-z])"
 )
 PARAMETER = re.compile(rf"""(?i)([?&;#][\w.%\[-]{{0,60}}?(?:{SECRET_NAMES})[\w.%\]-]{{0,40}}=)[^&#\s"'<>]+""")
-TAG, BAR = re.compile(r"<(?=[a-zA-Z/!?])"), re.compile(r"(?<!\\)\|")
+TAG = re.compile(r"<(?=[a-zA-Z/!?])")
+BAR = re.compile(r"(?<!\\)\|")  # that no backslash escapes
 
 
 def without_secrets(text: object) -> str:
     """The text with stars for keys, passwords and tokens in addresses."""
     shown = str(text)
     if "@" in shown:
-        shown = USER_ALONE.sub(f"{HIDDEN}@", USER.sub(rf"\g<1>{HIDDEN}@", shown))
-    return PARAMETER.sub(rf"\g<1>{HIDDEN}", shown) if "=" in shown else shown
+        shown = USER.sub(rf"\g<1>{HIDDEN}@", shown)
+        shown = USER_ALONE.sub(f"{HIDDEN}@", shown)
+    if "=" in shown:
+        shown = PARAMETER.sub(rf"\g<1>{HIDDEN}", shown)
+    return shown
 
 
 def printable(text: object) -> str:
@@ -48,7 +52,8 @@ def drawable(text: object) -> str:
 
 def in_markdown(text: object) -> str:
     """The text on `one_line`, where a bar ends no cell of a table, and a tag of HTML is text."""
-    return TAG.sub("&lt;", BAR.sub(r"\|", one_line(text)))
+    escaped = BAR.sub(r"\|", one_line(text))
+    return TAG.sub("&lt;", escaped)
 
 
 def logger_of(name: str) -> logging.Logger:
@@ -59,7 +64,8 @@ def logger_of(name: str) -> logging.Logger:
 
 
 def _make_printable(record: logging.LogRecord) -> bool:
-    record.msg, record.args = printable(record.getMessage()), ()
+    record.msg = printable(record.getMessage())
+    record.args = ()
     if record.exc_info and not record.exc_text:
         record.exc_text = printable(logging.Formatter().formatException(record.exc_info))
     return True

@@ -26,18 +26,19 @@ def forward_of_another(module: nn.Module) -> Any | None:
     forward: Any = vars(module).get("forward")
     while hasattr(forward, "_torchdynamo_orig_callable"):
         forward = forward._torchdynamo_orig_callable
-    is_own = forward is None or getattr(forward, "__func__", None) is type(module).forward
-    wrapper = str(getattr(getattr(forward, "func", forward), "__module__", ""))
-    is_hooked = any(isinstance(each, HookedForward) for each in (forward, getattr(forward, "__wrapped__", None)))
-    is_hooked = is_hooked or wrapper.startswith(("diffusers.hooks.", "accelerate."))
-    return None if is_own or is_hooked else forward
+    if forward is None or getattr(forward, "__func__", None) is type(module).forward:
+        return None
+    if isinstance(forward, HookedForward) or isinstance(getattr(forward, "__wrapped__", None), HookedForward):
+        return None
+    wrapper = getattr(forward, "func", forward)  # hooks are bound by functools.partial
+    if str(getattr(wrapper, "__module__", "")).startswith(("diffusers.hooks.", "accelerate.")):
+        return None
+    return forward
 
 
 def refuse_other_caches(component: str, transformer: nn.Module, *, is_accelerated: bool = False) -> None:
     """Raise GalaxyDiTError for a cache of diffusers, or a replaced forward function, which other caches make."""
-    kind = type(transformer._cache_config).__name__ if getattr(transformer, "is_cache_enabled", False) else ""
-    for registry in _registries(transformer):
-        kind = kind or next((type(hook).__name__ for hook in tuple(registry.hooks.values()) if _is_cache(hook)), "")
+    kind = _cache_of(transformer)
     if kind:
         raise GalaxyDiTError(
             f"{component} has the cache {kind} enabled: expected none beside galaxydit; call "
@@ -57,9 +58,21 @@ def refuse_other_caches(component: str, transformer: nn.Module, *, is_accelerate
         )
 
 
+def _cache_of(transformer: nn.Module) -> str:
+    """Name of the class of a transformer's cache, or ""."""
+    if getattr(transformer, "is_cache_enabled", False):
+        return type(transformer._cache_config).__name__
+    for registry in _registries(transformer):
+        for hook in tuple(registry.hooks.values()):
+            if _is_cache(hook):
+                return type(hook).__name__
+    return ""
+
+
 def _registries(transformer: nn.Module) -> list[HookRegistry]:
     own = getattr(transformer, "_diffusers_hook", None)
     if own is None:
+        # No hook on the transformer itself, so its blocks are searched one by one.
         return [module._diffusers_hook for module in transformer.modules() if hasattr(module, "_diffusers_hook")]
     return [own, *own._get_child_registries()]
 

@@ -76,16 +76,20 @@ def difference(report: Reported) -> str:
     fraction = report.compute_fraction
     if fraction and abs(1 / fraction / goal.speedup - 1) <= TOLERANCE:
         return ""
-    if ended := _early_end(report):
+    ended = _early_end(report)
+    if ended:
         return ended
     is_slower = fraction * goal.speedup > 1
-    reasons = dict(Counter(reason for _, reason in report.computed_steps).most_common())
+    counts = Counter(reason for _, reason in report.computed_steps)
+    reasons = dict(counts.most_common())
     unplanned = {reason: count for reason, count in reasons.items() if reason not in PLANNED}
     if unplanned and is_slower:
         return _listed(unplanned)
     run = report.steps_run
     full = run - report.reused_steps
-    rows_of_step = Counter(call.step for call in report.calls for _ in range(call.rows))
+    rows_of_step: Counter[int] = Counter()
+    for call in report.calls:
+        rows_of_step[call.step] += call.rows
     if len(set(rows_of_step.values())) > 1:
         return f"{full} of {run} steps were full, and guided steps have more block evaluations than others"
     causes = []
@@ -154,4 +158,8 @@ def expected_fidelity(report: Reported) -> str:
 
 
 def _listed(reasons: dict[Reason, int]) -> str:
-    return ", ".join(f"{reason.value} ({count} step{'s' * (count > 1)})" for reason, count in reasons.items())
+    texts = []
+    for reason, count in reasons.items():
+        unit = "steps" if count > 1 else "step"
+        texts.append(f"{reason.value} ({count} {unit})")
+    return ", ".join(texts)

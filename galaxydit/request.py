@@ -63,11 +63,13 @@ class Request:
         if self.quality is not None:
             check_choice("quality", self.quality, tuple(QUALITIES))
         for goal, others in GOALS.items():
-            if (value := getattr(self, goal)) is None:
+            value = getattr(self, goal)
+            if value is None:
                 continue
             given = [name for name in others if getattr(self, name) is not None]
-            allowed = POLICIES_BESIDE.get(value if goal == "quality" else goal, POLICIES)
-            given += ["policy"] * (self.policy not in allowed)
+            key = value if goal == "quality" else goal
+            if self.policy not in POLICIES_BESIDE.get(key, POLICIES):
+                given.append("policy")
             if given:
                 raise GalaxyDiTError(f"{goal} is given together with {' and '.join(given)}", "leave one of them out")
 
@@ -76,8 +78,9 @@ class Request:
         """The speedup to plan for, 2.0 without a goal; None for `max_error` alone, `threshold` and `min_psnr`."""
         if self.quality is not None:
             return QUALITIES[self.quality]
-        others = (self.max_error, self.threshold, self.min_psnr)
-        return DEFAULT_SPEEDUP if self.speedup is None and others == (None, None, None) else self.speedup
+        if (self.speedup, self.max_error, self.threshold, self.min_psnr) == (None, None, None, None):
+            return DEFAULT_SPEEDUP
+        return self.speedup
 
     def __str__(self) -> str:
         """The goal in the words of reports, such as "2x (the default)"."""
@@ -88,6 +91,9 @@ class Request:
         if self.threshold is not None:
             return f"threshold {self.threshold:g}"
         if self.max_error is None:
-            return f"{self.planned_speedup:g}x" + (" (the default)" if self.speedup is None else "")
+            default = " (the default)" if self.speedup is None else ""
+            return f"{self.planned_speedup:g}x{default}"
         limit = f"errors of at most {self.max_error:g}"
-        return limit if self.speedup is None else f"{self.speedup:g}x with {limit}"
+        if self.speedup is None:
+            return limit
+        return f"{self.speedup:g}x with {limit}"

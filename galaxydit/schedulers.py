@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from diffusers.hooks.hooks import CacheContext
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 ROUNDING = 1e-5  # of noise levels in float32
-SMALLEST = 1e-3  # weight of the clean video in an output below which it cannot be recovered
 _READ = WeakTensorKeyDictionary()
 
 
@@ -39,7 +38,7 @@ class SchedulerKind:
     ignores_churn: bool = False
 
 
-_STOCHASTIC: tuple[str, ...] = (
+_STOCHASTIC = (
     "Ancestral",
     "CMStochastic",
     "CogVideoXDPM",
@@ -48,8 +47,13 @@ _STOCHASTIC: tuple[str, ...] = (
     "HeliosDMD",
     "LCM",
     "RePaint",
+    "SASolver",
+    "SCM",
+    "SDE",
+    "ScoreSdeVe",
+    "TCD",
+    "UnCLIP",
 )
-_STOCHASTIC += ("SASolver", "SCM", "SDE", "ScoreSdeVe", "TCD", "UnCLIP")
 TABLE: tuple[SchedulerKind, ...] = (
     SchedulerKind("FlowMatch", is_flow=True, ignores_churn=True),
     SchedulerKind("FlowMap", is_flow=True),
@@ -61,16 +65,19 @@ TABLE: tuple[SchedulerKind, ...] = (
 
 def kind_of(scheduler: Any) -> SchedulerKind:
     """The rows of a scheduler's class, joined, and what its configuration adds."""
-    name, config = type(scheduler).__name__, getattr(scheduler, "config", None)
-    rows = [row for row in TABLE if row.part in name]
-    is_sde = str(getattr(config, "algorithm_type", "")).startswith("sde")
-    draws = is_sde or bool(getattr(config, "stochastic_sampling", False))
-    return SchedulerKind(
-        part=name,
-        is_flow=bool(getattr(config, "use_flow_sigmas", False)) or any(row.is_flow for row in rows),
-        draws_noise=draws or any(row.draws_noise for row in rows),
-        ignores_churn=any(row.ignores_churn for row in rows),
-    )
+    name = type(scheduler).__name__
+    config = getattr(scheduler, "config", None)
+    is_flow = bool(getattr(config, "use_flow_sigmas", False))
+    draws_noise = bool(getattr(config, "stochastic_sampling", False))
+    if str(getattr(config, "algorithm_type", "")).startswith("sde"):
+        draws_noise = True
+    ignores_churn = False
+    for row in TABLE:
+        if row.part in name:
+            is_flow = is_flow or row.is_flow
+            draws_noise = draws_noise or row.draws_noise
+            ignores_churn = ignores_churn or row.ignores_churn
+    return SchedulerKind(name, is_flow, draws_noise, ignores_churn)
 
 
 def noise_of(scheduler: Any | None) -> Noise:
@@ -81,9 +88,12 @@ def noise_of(scheduler: Any | None) -> Noise:
     if kind.draws_noise:
         return Noise.DRAWN
     step = getattr(scheduler, "step", None)
-    arguments = () if step is None else inspect.signature(step).parameters
-    churns = "s_churn" in arguments and not kind.ignores_churn
-    return Noise.POSSIBLE if "eta" in arguments or churns else Noise.NONE
+    if step is None:
+        return Noise.NONE
+    arguments = inspect.signature(step).parameters
+    if "eta" in arguments or ("s_churn" in arguments and not kind.ignores_churn):
+        return Noise.POSSIBLE
+    return Noise.NONE
 
 
 def asks_for_noise(arguments: Mapping[str, Any]) -> bool:
@@ -106,9 +116,11 @@ def prediction_type(scheduler: Any | None) -> str | None:
     kind = getattr(config, "prediction_type", None)
     if getattr(config, "algorithm_type", None) == "sde-dpmsolver":
         return None  # its second order, unlike that of DPM-Solver++, multiplies errors where little noise is left
+    known: tuple[str, ...] = ("epsilon", "v_prediction", "sample")
     if scheduler is not None and kind_of(scheduler).is_flow:
-        return "flow_prediction" if kind in (None, "flow_prediction") else None
-    return kind if kind in ("epsilon", "v_prediction", "sample") else None
+        known = ("flow_prediction",)
+        kind = "flow_prediction" if kind is None else kind
+    return kind if kind in known else None
 
 
 # Where a scheduler is, and its noise levels
@@ -136,7 +148,9 @@ def sigmas_in(scheduler: Any | None) -> list[float] | None:
     sigmas = getattr(scheduler, "sigmas", None)
     if sigmas is None:
         return None
-    return values_of(sigmas) if isinstance(sigmas, Tensor) else [float(sigma) for sigma in sigmas]
+    if isinstance(sigmas, Tensor):
+        return values_of(sigmas)
+    return [float(sigma) for sigma in sigmas]
 
 
 def noise_level(sigma: float, sigmas: Sequence[float]) -> float:
@@ -146,7 +160,9 @@ def noise_level(sigma: float, sigmas: Sequence[float]) -> float:
     """
     if sigmas[0] < sigmas[-1]:
         return 1 - sigma
-    return sigma / (1 + sigma) if sigmas[0] > 1 + ROUNDING else sigma
+    if sigmas[0] > 1 + ROUNDING:
+        return sigma / (1 + sigma)
+    return sigma
 
 
 def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
@@ -154,70 +170,33 @@ def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
     sigmas = sigmas_in(scheduler)
     if sigmas is None or len(sigmas) < steps:
         return None
-    levels = (noise_level(sigma, sigmas) for sigma in sigmas[:steps])
-    # Flow shifts round the first level to a little more than 1.
-    values = tuple(1.0 if 1 < level < 1 + ROUNDING else level for level in levels)
-    falling = all(after <= before for before, after in pairwise(values))
-    return values if falling and values[-1] >= 0 and values[0] <= 1 else None
+    levels = []
+    for sigma in sigmas[:steps]:
+        level = noise_level(sigma, sigmas)
+        if 1 < level < 1 + ROUNDING:
+            level = 1.0  # flow shifts round the first level to a little more than 1
+        levels.append(level)
+    falls = all(after <= before for before, after in pairwise(levels))
+    if falls and levels[-1] >= 0 and levels[0] <= 1:
+        return tuple(levels)
+    return None
 
 
 def sigma_at(context: CacheContext | None, scheduler: Any | None, step: int, timestep: Any) -> float:
     """Noise level of a step in [0, 1]: the cache context's, else the scheduler's, else timestep / 1000."""
     sigmas = sigmas_in(scheduler)
-    sigma = None if context is None else context.sigma
+    sigma = None
+    if context is not None:
+        sigma = context.sigma
     if sigma is None and sigmas is not None and step < len(sigmas):
         sigma = sigmas[step]
     if sigma is not None:
-        return float(sigma) if sigmas is None else noise_level(sigma, sigmas)
+        if sigmas is None:
+            return float(sigma)
+        return noise_level(sigma, sigmas)
     timesteps = getattr(scheduler, "timesteps", None)
     if isinstance(timesteps, Tensor) and step < len(timesteps):
         return values_of(timesteps)[step] / 1000
-    # Given tokens, such as a first frame, have a smaller timestep than the denoised ones.
-    return float(timestep.max() if isinstance(timestep, Tensor) else timestep) / 1000
-
-
-# Weights of clean video and noise
-
-
-class Mix(NamedTuple):
-    """Weights of a step: input = `signal` clean + `noise` white noise, output = `of_input` input + `of_clean` clean."""
-
-    signal: float
-    noise: float
-    of_input: float
-    of_clean: float
-
-
-def mix_of(scheduler: Any | None, step: int) -> Mix | None:
-    """The weights of a step by the scheduler's noise levels and prediction type; None where either is unknown."""
-    weights, kind = weights_of_input(scheduler, step), prediction_type(scheduler)
-    if weights is None or kind is None or weights[1] <= 0:
-        return None
-    signal, noise = weights
-    # x = a x0 + s e, so e = (x - a x0) / s; v = a e - s x0 with a^2 + s^2 = 1; and e - x0 with a + s = 1.
-    of_input, of_clean = {
-        "epsilon": (1 / noise, -signal / noise),
-        "v_prediction": (signal / noise, -1 / noise),
-        "flow_prediction": (1 / noise, -1 / noise),
-        "sample": (0.0, 1.0),
-    }[kind]
-    return None if abs(of_clean) < SMALLEST else Mix(signal, noise, of_input, of_clean)
-
-
-def weights_of_input(scheduler: Any | None, step: int) -> tuple[float, float] | None:
-    """Weights of clean video and white noise in the transformer's input at a step; None where they are unknown."""
-    sigmas, table = sigmas_in(scheduler), getattr(scheduler, "alphas_cumprod", None)
-    if sigmas is not None and step < len(sigmas):
-        sigma, between = sigmas[step], getattr(scheduler, "sigmas_interpol", None)
-        if between is not None and not getattr(scheduler, "state_in_first_order", True):
-            sigma = values_of(between)[step - 1]  # second-order steps of KDPM2
-        if kind_of(scheduler).is_flow:
-            return (1 - sigma, sigma) if max(sigmas) <= 1 + ROUNDING else None
-        # Inputs are scaled to unit variance, or kept there by the scheduler.
-        scale = (1 + sigma**2) ** 0.5
-        return (1 / scale, sigma / scale) if isinstance(table, Tensor) else None
-    timesteps = getattr(scheduler, "timesteps", None)
-    if not isinstance(table, Tensor) or not isinstance(timesteps, Tensor) or step >= len(timesteps):
-        return None
-    alpha = values_of(table)[min(int(values_of(timesteps)[step]), len(table) - 1)]
-    return alpha**0.5, (1 - alpha) ** 0.5
+    if isinstance(timestep, Tensor):
+        timestep = timestep.max()  # given tokens, such as a first frame, have a smaller one than the denoised ones
+    return float(timestep) / 1000

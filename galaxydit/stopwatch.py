@@ -26,14 +26,17 @@ def synchronize(device: torch.device) -> None:
 def by_rank(group: Any | None, joules: float | None, device: torch.device) -> dict[str, float] | None:
     """Joules by rank ("rank 0") of a process group, or, without a group, by the name of `device` ("cuda:0"); None if
     those of any rank are unknown. `joules` are those of this process; None or nan if unknown. Each rank has to call."""
-    joules = math.nan if joules is None else joules
+    if joules is None:
+        joules = math.nan
     if group is None:
         return None if math.isnan(joules) else {str(device): joules}
     ranks = torch.zeros(distributed.get_world_size(group), dtype=torch.float32, device=device)
     ranks[distributed.get_rank(group)] = joules
     distributed.all_reduce(ranks, group=group)
     values = ranks.tolist()
-    return None if any(value != value for value in values) else {f"rank {n}": joules for n, joules in enumerate(values)}
+    if any(math.isnan(value) for value in values):
+        return None
+    return {f"rank {rank}": value for rank, value in enumerate(values)}
 
 
 @dataclass
@@ -68,29 +71,37 @@ class Stopwatch:
             synchronize(self.device)
         start = time.perf_counter()
         self._seconds[name] = start - self._paused
-        meter = self._meter if read else None
+        if not read:
+            return
+        meter = self._meter
         if meter is not None:
             self._readings[name] = meter.read(self.owner)
             self._paused += time.perf_counter() - start
 
     @property
     def _meter(self) -> Meter | None:
-        meter = None if self.device is None else meter_of(self.device, cpu=self.reads_cpu)
-        return meter if isinstance(meter, Meter) else None
+        if self.device is None:
+            return None
+        meter = meter_of(self.device, cpu=self.reads_cpu)
+        return meter if isinstance(meter, Meter) else None  # a text says why there is none
 
     def has(self, name: str) -> bool:
         return name in self._seconds
 
     def seconds(self, first: str, last: str) -> float | None:
         """Seconds between two moments; None if one of them has not come."""
-        return self._seconds[last] - self._seconds[first] if self.has(first) and self.has(last) else None
+        if not self.has(first) or not self.has(last):
+            return None
+        return self._seconds[last] - self._seconds[first]
 
     def joules(self, first: str, last: str) -> float | None:
         """Joules between two moments; nan where they are unknown (`Meter.between`), None where nothing was read."""
-        taken, meter = self._readings, self._meter
-        if meter is None or first not in taken or last not in taken:
+        meter = self._meter
+        begin = self._readings.get(first)
+        end = self._readings.get(last)
+        if meter is None or begin is None or end is None:
             return None
-        joules = meter.between(taken[first], taken[last], self.seconds(first, last) or 0.0)
+        joules = meter.between(begin, end, self.seconds(first, last) or 0.0)
         if math.isnan(joules):
             self._failure = meter.failure
         return joules
@@ -108,21 +119,32 @@ class Stopwatch:
         if self.device is None:
             return
         self._failure = ""  # that of a reading which a later one replaced
-        whole = self._joules_of_work(BEGIN if BEGIN in self._readings else FIRST, END)
+        begin = BEGIN if BEGIN in self._readings else FIRST
+        whole = self._joules_of_work(begin, END)
+        if whole is not None:
+            whole += self.text
         self.devices = by_rank(group, self._joules_of_work(FIRST, LAST), self.device)
-        ranks = by_rank(group, None if whole is None else whole + self.text, self.device)
+        ranks = by_rank(group, whole, self.device)
         self.whole = None if ranks is None else sum(ranks.values())
 
     def energy(self) -> Energy | None:
         """The joules up to the newest moment; None without a counter."""
-        taken, meter = list(self._readings.values()), self._meter
-        if not taken or meter is None:
+        readings = list(self._readings.values())
+        meter = self._meter
+        if not readings or meter is None:
             return None
-        denoise = None if self.devices is None else sum(self.devices.values())
-        is_shared = any(one.other_processes for one in taken)
-        note = SHARED_PROCESS if is_shared else ""
-        if max(one.owners for one in taken) > taken[0].owners:
+        denoise = None
+        if self.devices is not None:
+            denoise = sum(self.devices.values())
+        is_shared = any(reading.other_processes for reading in readings)
+        note = ""
+        if is_shared:
+            note = SHARED_PROCESS
+        if max(reading.owners for reading in readings) > readings[0].owners:
             note = SHARED_GENERATION
-        if self._failure or any(math.isnan(joules) for joules in (self.text, *(one.joules for one in taken))):
-            note = self._failure or meter.failure
+        # The reason for joules that are unknown says more than who shared the counter.
+        if math.isnan(self.text) or any(math.isnan(reading.joules) for reading in readings):
+            note = meter.failure
+        if self._failure:
+            note = self._failure
         return Energy(denoise, self.whole, self.devices or {}, note, is_shared)

@@ -50,9 +50,16 @@ def _adapter(kind: Any) -> Any:
 
 
 def _translate(details: Any, kind: Any, path: str, cure: str) -> GalaxyDiTError:
-    for part in details["loc"][1:]:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
-    wrong, message = details["type"], details["msg"]
+    location = details["loc"][1:]  # the first is the list around `data`
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif path:
+            path += f".{part}"
+        else:
+            path = str(part)
+    wrong = details["type"]
+    message = details["msg"]
     if wrong == "missing":
         return GalaxyDiTError(f"{path} is missing", cure)
     if wrong == "json_invalid":
@@ -62,7 +69,10 @@ def _translate(details: Any, kind: Any, path: str, cure: str) -> GalaxyDiTError:
         # The cure of a setting, such as another choice, does not mend a file.
         return GalaxyDiTError(f"{path}: {own.problem}", cure)
     if wrong in ("unexpected_keyword_argument", "extra_forbidden"):
-        known = [key.name for key in fields(kind)] if is_dataclass(kind) and len(details["loc"]) == 2 else []
-        expected = f": expected one of {', '.join(known)}" if known else ""
-        return GalaxyDiTError(f"{path} is not known{expected}", f"remove it, or {cure}{did_you_mean(part, known)}")
+        problem = f"{path} is not known"
+        known: list[str] = []
+        if is_dataclass(kind) and len(location) == 1:
+            known = [key.name for key in fields(kind)]
+            problem += f": expected one of {', '.join(known)}"
+        return GalaxyDiTError(problem, f"remove it, or {cure}{did_you_mean(part, known)}")
     return refusal(path, details["input"], message.removeprefix("Input should be "), cure)

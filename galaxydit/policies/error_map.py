@@ -50,7 +50,8 @@ class ErrorMap:
     def __call__(self, distance: float, sigma: float) -> float:
         """Expected relative error, at least 0, for a proxy distance since the last full step, at a noise level."""
         sigmas = [curve.sigma for curve in self.curves]
-        return float(np.interp(sigma, sigmas, [curve(distance) for curve in self.curves]))
+        errors = [curve(distance) for curve in self.curves]
+        return float(np.interp(sigma, sigmas, errors))
 
 
 @dataclass(frozen=True)
@@ -71,4 +72,5 @@ class CumulativeDistance:
 
     def __call__(self, sigma: float) -> float:
         """The mean distance from the first step to a noise level, interpolated in sigma, for any number of steps."""
+        # Noise levels fall, and np.interp takes rising ones.
         return float(np.interp(-sigma, -np.asarray(self.sigmas), self.distances))

@@ -58,9 +58,12 @@ class Online:
             planned, after = self.schedule.decide(observation, state.schedule)
             state = replace(state, schedule=after)
             blocked = None if planned.reuse else planned.reason
-        distance, sigma = observation.known_distance, observation.sigma
-        accumulated = math.inf if distance is None else state.accumulated + distance
-        expected = None if distance is None else self._expected_error(state, accumulated, sigma)
+        distance = observation.known_distance
+        accumulated = math.inf
+        expected = None
+        if distance is not None:
+            accumulated = state.accumulated + distance
+            expected = self._expected_error(state, accumulated, observation.sigma)
         if distance is None:
             reason = observation.forced or Reason.NO_DISTANCE
         elif blocked is not None:
@@ -79,10 +82,13 @@ class Online:
         """The state after a full step, with `observation.error` and the tested distance added; else `state` itself."""
         if observation.error is None or state.tested_distance <= 0 or not math.isfinite(observation.error):
             return state
-        errors, distances = state.error_sum + observation.error, state.distance_sum + state.tested_distance
+        errors = state.error_sum + observation.error
+        distances = state.distance_sum + state.tested_distance
         return replace(state, error_sum=errors, distance_sum=distances)
 
     def _expected_error(self, state: OnlineState, accumulated: float, sigma: float) -> float | None:
         if self.error_map is not None:
             return self.error_map(accumulated, sigma)
-        return accumulated * state.error_sum / state.distance_sum if state.distance_sum > 0 else None
+        if state.distance_sum <= 0:
+            return None
+        return accumulated * state.error_sum / state.distance_sum

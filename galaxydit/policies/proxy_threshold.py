@@ -66,21 +66,22 @@ class ProxyThreshold:
         reaches the step's limit and the generation is not too far ahead; else reuse it.
         """
         state = state or self._plan(observation)
-        distance, is_learned = observation.known_distance, self.schedule.cumulative_distance is None
+        distance = observation.known_distance
+        is_learned = self.schedule.cumulative_distance is None
         if distance is None:
             decision = Decision(False, observation.forced or Reason.NO_DISTANCE, math.inf)
             return decision, replace(state, accumulated=0.0, done=state.done + 1)
-        mean = distance if state.mean is None else MEMORY * state.mean + (1 - MEMORY) * distance
-        if not is_learned:
+        mean = distance
+        if state.mean is not None:
+            mean = MEMORY * state.mean + (1 - MEMORY) * distance
+        limit = self.threshold * state.allowances[observation.step]
+        if is_learned:
+            limit *= mean
+        else:
             expected = state.moved[observation.step] - state.moved[observation.step - 1]
             distance = self.deviation_weight * distance + (1 - self.deviation_weight) * expected
         state = replace(state, mean=mean, accumulated=state.accumulated + distance)
-        limit = self.threshold * state.allowances[observation.step] * (mean if is_learned else 1.0)
-        planned, total = state.planned[observation.step], state.planned[-1]
-        is_behind = is_ahead = False
-        if self.leeway is not None:  # from the last planned step but one on, none may be missing
-            is_behind = state.done < planned - (self.leeway if planned < total - 1 else 0)
-            is_ahead = state.done >= min(planned + self.leeway, total - 1)
+        is_behind, is_ahead = self._is_off_schedule(observation, state)
         if observation.steps < self.schedule.fewest_steps:
             reason = Reason.UNSERVED
         elif observation.forced is not None:
@@ -93,14 +94,31 @@ class ProxyThreshold:
             return Decision(True, Reason.BELOW_THRESHOLD, state.accumulated), state
         return Decision(False, reason, state.accumulated), replace(state, accumulated=0.0, done=state.done + 1)
 
+    def _is_off_schedule(self, observation: Observation, state: ProxyState) -> tuple[bool, bool]:
+        """Whether a generation is too far behind the schedule at a step, and whether it is too far ahead."""
+        if self.leeway is None:
+            return False, False
+        planned = state.planned[observation.step]
+        last_but_one = state.planned[-1] - 1
+        may_lack = self.leeway
+        if planned >= last_but_one:  # from here on, no planned step may be missing
+            may_lack = 0
+        is_behind = state.done < planned - may_lack
+        is_ahead = state.done >= min(planned + self.leeway, last_but_one)
+        return is_behind, is_ahead
+
     def _plan(self, observation: Observation) -> ProxyState:
-        full_steps, curve = self.schedule.place(observation), self.schedule.cumulative_distance
-        moved = [float(step) if curve is None else curve(level) for step, level in enumerate(observation.noise_levels)]
+        full_steps = self.schedule.place(observation)
+        curve = self.schedule.cumulative_distance
+        moved = []
+        for step, level in enumerate(observation.noise_levels):
+            moved.append(float(step) if curve is None else curve(level))
         allowed = [0.0] * observation.steps
         for before, following in pairwise(full_steps):
             half = (moved[following - 1] + moved[following]) / 2 - moved[before]
             allowed[before + 1 : following + 1] = [half] * (following - before)
-        planned = tuple(accumulate(int(step in full_steps) for step in range(observation.steps)))
+        are_full = [int(step in full_steps) for step in range(observation.steps)]
+        planned = tuple(accumulate(are_full))
         # A second transformer starts at a later step, as if the first one had followed the schedule.
         done = planned[observation.step - 1] if observation.step else 0
         return ProxyState(planned, tuple(moved), tuple(allowed), done=done)

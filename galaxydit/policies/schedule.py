@@ -113,13 +113,19 @@ class Schedule:
         """
         levels = observation.noise_levels[observation.first :]
         steps = len(levels)
-        switch = 0
-        if self.boundary is not None:
-            switch = next((step for step, level in enumerate(levels) if level < self.boundary), 0)
+        switch = self._switch(levels)
         count = full_step_count(steps, self.speedup)
         planned = self.planned(observation, count, switch)
         full_steps = with_forced(planned, observation.warmup_steps, observation.limits.keep_last, steps, switch)
         return tuple(observation.first + step for step in full_steps)
+
+    def _switch(self, levels: Sequence[float]) -> int:
+        """The first step of a second transformer; 0 without one."""
+        if self.boundary is not None:
+            for step, level in enumerate(levels):
+                if level < self.boundary:
+                    return step
+        return 0
 
     def planned(self, observation: Observation, count: int, switch: int) -> tuple[int, ...]:
         """The `count` planned steps of those that run, from the first of these; `switch` is one of them."""
@@ -195,5 +201,6 @@ def with_forced(
     others = [step for step in full_steps if step not in forced]
     left = max(0, len(full_steps) - len(forced))
     if left < len(others):
-        others = [others[int((index + 0.5) * len(others) / left)] for index in range(left)]
+        spread = [int((index + 0.5) * len(others) / left) for index in range(left)]
+        others = [others[index] for index in spread]
     return tuple(sorted(forced.union(others)))

@@ -38,12 +38,20 @@ class Threshold:
 
     def decide(self, observation: Observation, state: float | None = None) -> tuple[Decision, float]:
         """Compute forced steps, and those above the threshold or without a distance. The state is the summed change."""
-        forced = Reason.ZERO_THRESHOLD if self.threshold == 0 else observation.forced
         distance = self.change(observation)
-        accumulated = math.inf if distance is None else (state or 0.0) + distance
-        if forced is None and accumulated < self.threshold:
+        accumulated = math.inf
+        if distance is not None:
+            accumulated = (state or 0.0) + distance
+        if self.threshold == 0:
+            reason = Reason.ZERO_THRESHOLD
+        elif observation.forced is not None:
+            reason = observation.forced
+        elif distance is None:
+            reason = Reason.NO_DISTANCE
+        elif accumulated < self.threshold:
             return Decision(True, Reason.BELOW_THRESHOLD, accumulated), accumulated
-        reason = forced or (Reason.NO_DISTANCE if distance is None else Reason.ABOVE_THRESHOLD)
+        else:
+            reason = Reason.ABOVE_THRESHOLD
         return Decision(False, reason, accumulated), 0.0
 
 
@@ -52,12 +60,19 @@ def threshold_for(distances: Sequence[float], full_steps: int, limits: Limits) -
     fewer; a threshold that reuses all it may where `limits` force more."""
 
     def reused_at(threshold: float) -> int:
-        controller, reused = Controller(Threshold(threshold), limits), 0
+        controller = Controller(Threshold(threshold), limits)
+        reused = 0
         for step, distance in enumerate(distances):
             reused += controller.decide(Observation(step, len(distances), distance, step > 0)).reuse
         return reused
 
     # A decision changes only where the threshold passes a sum of successive distances.
-    sums = {total for step in range(len(distances)) for total in accumulate(distances[step:])}
-    candidates = [0.0, *(math.nextafter(total, math.inf) for total in sorted(sums))]
-    return candidates[min(len(candidates) - 1, bisect_left(candidates, len(distances) - full_steps, key=reused_at))]
+    sums: set[float] = set()
+    for step in range(len(distances)):
+        sums.update(accumulate(distances[step:]))
+    candidates = [0.0]
+    for total in sorted(sums):
+        candidates.append(math.nextafter(total, math.inf))
+    # A larger threshold never reuses fewer steps.
+    smallest = bisect_left(candidates, len(distances) - full_steps, key=reused_at)
+    return candidates[min(smallest, len(candidates) - 1)]

@@ -34,7 +34,9 @@ def notes_and_warnings(
     too short generations are computed in full.
     """
     conditions = profile.conditions
-    differing = _sigma_differences(conditions.sigmas, steps, sigmas) if conditions.sigmas else []
+    differing: list[str] = []
+    if conditions.sigmas:
+        differing = _sigma_differences(conditions.sigmas, steps, sigmas)
     if first > 0:
         differing.append(
             f"the generation began with step {first + 1} of {steps} (video to video), and the profile was measured "
@@ -50,7 +52,8 @@ def notes_and_warnings(
         ]
     notes = []
     for name in OWN_FIELDS:
-        guidance, known = plain_number(_guidance_of(source.pipe, name)), getattr(conditions, name)
+        guidance = plain_number(_guidance_of(source.pipe, name))
+        known = getattr(conditions, name)
         if guidance is None and known is not None and name == OWN_FIELDS[0]:
             notes.append(f"the {name} of this generation is not told, and the profile was measured at {known:g}")
         if isinstance(guidance, str):
@@ -73,8 +76,10 @@ def notes_and_warnings(
     compared = source.scheduler if is_same else None
     transformers = transformers_of(source.pipe)
     differing += differing_settings(conditions.settings, source.pipe, compared, transformers.values())
-    for (name, transformer), model in zip(transformers.items(), (profile.model, profile.second_model), strict=False):
-        dtype, adapters = dtype_of(transformer), adapters_of(transformer)
+    models = (profile.model, profile.second_model)
+    for (name, transformer), model in zip(transformers.items(), models, strict=False):
+        dtype = dtype_of(transformer)
+        adapters = adapters_of(transformer)
         if dtype and conditions.dtype not in ("", dtype):
             differing.append(
                 f"the {name} computes in {dtype}, and the profile was measured in {conditions.dtype}: the speedup is "
@@ -103,7 +108,9 @@ def _guidance_of(pipe: Any, name: str) -> float | str | None:
     kind = type(guider).__name__
     if kind != "ClassifierFreeGuidance" or not is_plain:
         return kind
-    return guider.guidance_scale if getattr(guider, "_enabled", True) else 1.0
+    if not getattr(guider, "_enabled", True):
+        return 1.0
+    return guider.guidance_scale
 
 
 def fewest_steps(profile: Profile) -> int:
@@ -129,7 +136,7 @@ def _sigma_differences(known: tuple[float, ...], steps: int, sigmas: tuple[float
         ]
     if sigmas is None:
         return ["the scheduler gives no sigmas: even steps are assumed"]
-    largest = max(abs(a - b) for a, b in zip(sigmas, known, strict=True))
+    largest = max(abs(sigma - calibrated) for sigma, calibrated in zip(sigmas, known, strict=True))
     if largest > SIGMA_TOLERANCE:
         return [
             f"sigmas differ from the calibrated ones by up to {largest:.3f} (another flow shift): the profile's "

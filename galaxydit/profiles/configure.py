@@ -5,6 +5,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from torch import nn
+
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import refusal
 from galaxydit.families import Family
@@ -39,10 +41,14 @@ def configure(
     generation. Raises GalaxyDiTError for too large a speedup, and for "paper" without `threshold` or a calibration.
     """
     transformers = list(transformers_of(pipe).values())
-    recipe, boundary = profile.recipe if profile else None, boundary_of(pipe)
-    proxy = request.proxy or (recipe.proxy if recipe else documented_proxy(family_of(transformers[0])))
-    measured = profile if profile and profile.recipe.proxy == proxy else None  # whose distances are of this proxy
-    error_map = measured.recipe.error_map if measured else None
+    recipe = profile.recipe if profile else None
+    boundary = boundary_of(pipe)
+    proxy = request.proxy or _proxy_of(recipe, transformers[0])
+    measured = None  # the profile, if its distances are of this proxy
+    error_map = None
+    if profile is not None and profile.recipe.proxy == proxy:
+        measured = profile
+        error_map = profile.recipe.error_map
     config = replace(_predicting_as(recipe, request.policy), proxy=proxy, few_steps=request.few_steps)
 
     # How much is reused follows from the proxy alone.
@@ -61,21 +67,27 @@ def configure(
         return replace(paced, policy=Threshold(_paper_threshold(measured, paced, speedup)))
 
     if profile is None:
-        steps, most = USUAL_STEPS, config.max_consecutive
+        steps = USUAL_STEPS
+        most = config.max_consecutive
         warmup = min(GENERAL_WARMUP, WARMUP_SHARE / speedup) if request.warmup is None else request.warmup
         schedule: Schedule = GeneralSchedule(speedup, boundary=boundary, warmup_steps=warmup_steps(steps, warmup))
     else:
-        steps, target = profile.conditions.steps or USUAL_STEPS, profile.target_for(speedup)
+        steps = profile.conditions.steps or USUAL_STEPS
+        target = profile.target_for(speedup)
         warmup = target.warmup if request.warmup is None else request.warmup
         most = target.max_consecutive
-        is_default = (request.speedup, request.max_error, request.few_steps) == (None, None, None)
-        schedule = schedule_for(profile, speedup, fewest_steps(profile) if is_default else 0, boundary)
+        fewest = 0
+        if (request.speedup, request.max_error, request.few_steps) == (None, None, None):
+            fewest = fewest_steps(profile)  # who names a goal gets it in short generations, too
+        schedule = schedule_for(profile, speedup, fewest, boundary)
     config = replace(config, policy=schedule, warmup=warmup, max_consecutive=most)
     _check_reachable(speedup, steps, config, len(transformers))
 
     if request.max_error is not None:
         return replace(config, policy=Online(request.max_error, error_map, schedule))
-    word = profile.target_for(speedup).policy if profile and request.policy == AUTO else request.policy
+    word = request.policy
+    if profile is not None and word == AUTO:
+        word = profile.target_for(speedup).policy
     if word != PROXY:
         return config
     if measured is None:  # the threshold is learned during the generation
@@ -83,6 +95,12 @@ def configure(
     else:
         policy = proxy_policy(measured, speedup, schedule.fewest_steps, boundary)
     return replace(config, policy=policy, max_consecutive=None)
+
+
+def _proxy_of(recipe: Recipe | None, transformer: nn.Module) -> str:
+    if recipe is not None:
+        return recipe.proxy
+    return documented_proxy(family_of(transformer))
 
 
 def documented_proxy(family: Family) -> str:
@@ -93,8 +111,16 @@ def documented_proxy(family: Family) -> str:
 
 def schedule_for(profile: Profile, speedup: float, fewest: int = 0, boundary: float | None = None) -> Schedule:
     """The schedule of a profile for a speedup, with `Schedule.fewest_steps` and `Schedule.boundary`."""
-    recipe, planned, sigmas = profile.recipe, profile.target_for(speedup).sigmas, profile.conditions.sigmas
-    return Schedule(speedup, planned, recipe.error_map, recipe.cumulative_distance, fewest, boundary, sigmas)
+    recipe = profile.recipe
+    return Schedule(
+        speedup,
+        profile.target_for(speedup).sigmas,
+        recipe.error_map,
+        recipe.cumulative_distance,
+        fewest,
+        boundary,
+        planned_sigmas=profile.conditions.sigmas,
+    )
 
 
 def proxy_policy(profile: Profile, speedup: float, fewest: int = 0, boundary: float | None = None) -> ProxyThreshold:
@@ -110,8 +136,10 @@ def proxy_policy(profile: Profile, speedup: float, fewest: int = 0, boundary: fl
 def _paper_threshold(profile: Profile, config: GalaxyDiTConfig, speedup: float) -> float:
     """The threshold with which arXiv 2512.03451 reaches a speedup in a generation that moves like the calibration."""
     _check_reachable(speedup, profile.conditions.steps, config, 1)
-    moved = map(profile.recipe.cumulative_distance, profile.conditions.sigmas)
-    distances = [after - before for before, after in pairwise([0.0, *moved])]
+    moved = [0.0]
+    for sigma in profile.conditions.sigmas:
+        moved.append(profile.recipe.cumulative_distance(sigma))
+    distances = [after - before for before, after in pairwise(moved)]
     full = full_step_count(len(distances), full_speedup(speedup, profile.recipe.proxy_share))
     return threshold_for(distances, full, config.limits)
 
@@ -133,7 +161,8 @@ def _predicting_as(recipe: Recipe | None, policy: str) -> GalaxyDiTConfig:
 
 def _check_reachable(speedup: float, steps: int, config: GalaxyDiTConfig, transformers: int) -> None:
     """Raise GalaxyDiTError if a speedup leaves fewer full steps than limits and transformers require."""
-    least = min(steps, max(2, warmup_steps(steps, config.warmup) + config.keep_last) + transformers - 1)
+    always = max(2, warmup_steps(steps, config.warmup) + config.keep_last)
+    least = min(steps, always + transformers - 1)  # each further transformer computes its first step
     if round(steps / speedup) < least:
         largest = max(1.0, math.floor(100 * steps / least) / 100)
         expected = f"at most {largest:g}, because no plan computes fewer than {least} of {steps} steps"

@@ -24,7 +24,8 @@ FUSED = re.compile(r"\.to_(added_)?(qkv|kv)\.")  # copies made by `fuse_qkv_proj
 def model_of(transformer: nn.Module) -> Model:
     """Identity of a transformer; a subclass, such as FSDP makes, has the class name of its family."""
     names = class_names(transformer)
-    name = next((name for name in names if name in FAMILIES), names[0])
+    known = [name for name in names if name in FAMILIES]
+    name = known[0] if known else names[0]
     return Model(name, plain_config(transformer), project_weights(transformer), adapters_of(transformer))
 
 
@@ -38,8 +39,8 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
     pattern = torch.cos(torch.arange(ELEMENTS, dtype=torch.float64, device="cpu") ** 2)
     adapters = adapters_of(transformer)
     for name, parameter in transformer.named_parameters():
-        is_inactive = "lora_" in name and not any(f".{adapter}." in name for adapter in adapters)
-        if parameter.ndim < 2 or is_inactive or FUSED.search(name):
+        is_active = "lora_" not in name or any(f".{adapter}." in name for adapter in adapters)
+        if parameter.ndim < 2 or not is_active or FUSED.search(name):
             continue
         matrix = loaded(transformer, name, parameter)
         if not is_readable(matrix):
@@ -48,7 +49,8 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
         # The name of the matrix decides the sum that it belongs to, and its sign.
         digest = hashlib.sha256(name.replace(".base_layer.", ".").encode()).digest()
         if math.isfinite(projection):
-            sums[digest[0] % PROJECTIONS] += projection if digest[1] % 2 else -projection
+            sign = 1 if digest[1] % 2 else -1
+            sums[digest[0] % PROJECTIONS] += sign * projection
         matrices += 1
     if not matrices:
         return ()
@@ -96,7 +98,11 @@ def profile_mismatch(profile: Profile, transformers: Sequence[nn.Module]) -> Mis
     if len(models) != len(transformers):
         text = f"it is for a pipeline with {len(models)} denoising transformer(s), and this has {len(transformers)}"
         return Mismatch("transformers", text)
-    return next(filter(None, map(model_mismatch, models, transformers)), None)
+    for model, transformer in zip(models, transformers, strict=True):
+        mismatch = model_mismatch(model, transformer)
+        if mismatch is not None:
+            return mismatch
+    return None
 
 
 def model_mismatch(profile: Model, transformer: nn.Module) -> Mismatch | None:
@@ -123,13 +129,15 @@ def model_mismatch(profile: Model, transformer: nn.Module) -> Mismatch | None:
 def _alike(weights: Sequence[float], others: Sequence[float]) -> bool:
     if len(weights) != len(others):
         return False
-    return not any(abs(value - other) > TOLERANCE for value, other in zip(weights, others, strict=True))
+    differences = [abs(value - other) for value, other in zip(weights, others, strict=True)]
+    return not any(difference > TOLERANCE for difference in differences)
 
 
 def plain_config(model: Any) -> dict[str, Value]:
     """The `plain_values` of a configuration, without names like "_x"."""
     config: Any = getattr(model, "config", {})
-    return plain_values({name: value for name, value in dict(config).items() if not name.startswith("_")})
+    public = {name: value for name, value in dict(config).items() if not name.startswith("_")}
+    return plain_values(public)
 
 
 def plain_values(settings: Mapping[str, Any]) -> dict[str, Value]:

@@ -52,7 +52,10 @@ SEEN_IN_SIGMAS = frozenset(
 the weights. Schedulers without sigmas are compared in these, too."""
 OWN_FIELDS = ("guidance_scale", "guidance_scale_2")  # of `Conditions`
 SECOND = "transformer_2 "  # begins names of what belongs to the second transformer
-PIPELINE, SCALE, QUANTISED, ATTENTION = "pipeline", "scale of adapter", "quantised weights", "attention backend"
+PIPELINE = "pipeline"
+SCALE = "scale of adapter"
+QUANTISED = "quantised weights"
+ATTENTION = "attention backend"
 
 
 def settings_of(pipe: Any, scheduler: Any, transformers: Iterable[nn.Module]) -> dict[str, Value]:
@@ -69,18 +72,19 @@ def settings_of(pipe: Any, scheduler: Any, transformers: Iterable[nn.Module]) ->
     for name, value in (kept.pop("attention_kwargs", None) or {}).items():
         kept[f"attention_kwargs.{name}"] = value
     config = getattr(scheduler, "config", {})
-    hidden = SEEN_IN_SIGMAS if sigmas_in(scheduler) is not None else frozenset[str]()
+    has_sigmas = sigmas_in(scheduler) is not None
     for name in _parameters(type(scheduler).__init__):
-        if name in config and name not in hidden:
+        if has_sigmas and name in SEEN_IN_SIGMAS:
+            continue
+        if name in config:
             kept[f"scheduler.{name}"] = config[name]
     if "DiffusionPipeline" in class_names(pipe):
         kept[PIPELINE] = type(pipe).__name__
     for prefix, transformer in zip(("", SECOND), transformers, strict=False):
-        kept |= {f"{prefix}{SCALE} {name}": scale for name, scale in adapter_scales(transformer).items()}
+        for name, scale in adapter_scales(transformer).items():
+            kept[f"{prefix}{SCALE} {name}"] = scale
         kept[f"{prefix}{QUANTISED}"] = any(map(_is_quantised, transformer.parameters()))
-        processors = [getattr(one, "processor", None) for one in transformer.modules()]
-        backends = {getattr(processor, "_attention_backend", None) for processor in processors}
-        kept[f"{prefix}{ATTENTION}"] = ", ".join(sorted(map(str, backends - {None}))) or None
+        kept[f"{prefix}{ATTENTION}"] = _attention_of(transformer)
     return plain_values(kept)
 
 
@@ -103,7 +107,8 @@ def differing_settings(
     known: Mapping[str, Value], pipe: Any, scheduler: Any, transformers: Iterable[nn.Module]
 ) -> list[str]:
     """Texts on the settings in force that differ from the `known` ones of a profile, or else from the usual ones."""
-    texts, measured = [], usual_settings(pipe, scheduler) | dict(known)
+    texts = []
+    measured = usual_settings(pipe, scheduler) | dict(known)
     for name, value in settings_of(pipe, scheduler, transformers).items():
         expected = measured.get(name, _usual_of(name, value))
         if name == PIPELINE and expected in class_names(pipe):
@@ -123,7 +128,19 @@ def _usual_of(name: str, value: Value) -> Value:
         return 1.0
     if name == QUANTISED:
         return False
-    return None if name == ATTENTION or name.startswith("attention_kwargs.") else value
+    if name == ATTENTION or name.startswith("attention_kwargs."):
+        return None
+    return value
+
+
+def _attention_of(transformer: nn.Module) -> str | None:
+    """Attention backends that were chosen for layers, sorted; None without any."""
+    backends = set()
+    for module in transformer.modules():
+        backend = getattr(getattr(module, "processor", None), "_attention_backend", None)
+        if backend is not None:
+            backends.add(str(backend))
+    return ", ".join(sorted(backends)) or None
 
 
 def _are_alike(value: Value, expected: Value) -> bool:
@@ -132,15 +149,18 @@ def _are_alike(value: Value, expected: Value) -> bool:
 
 
 def _shown(value: Value) -> str:
-    return repr(value) if not isinstance(value, float) else f"{value:g}"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return repr(value)
 
 
 def _is_quantised(parameter: nn.Parameter) -> bool:
     kind = type(parameter)
-    is_plain = kind is nn.Parameter or kind.__name__ in ("DTensor", "FakeTensor")
+    is_plain = kind is nn.Parameter or kind.__name__ in ("DTensor", "FakeTensor")  # sharded, and without values
     return not is_plain or not parameter.is_floating_point() or parameter.element_size() < 2
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, Any]:
     """Names and defaults of a function's arguments."""
-    return {name: each.default for name, each in inspect.signature(function).parameters.items()}
+    parameters = inspect.signature(function).parameters
+    return {name: parameter.default for name, parameter in parameters.items()}

@@ -44,8 +44,10 @@ class Settings:
         policy = self.config.policy
         schedule = policy.schedule if isinstance(policy, ProxyThreshold) else policy
         in_full = isinstance(schedule, Schedule) and schedule.fewest_steps > 0
-        compared = None if self.profile is None else partial(notes_and_warnings, self.profile, in_full)
-        return Terms(self.config, self.notes, self.warnings, compared, self.goal)
+        differences = None
+        if self.profile is not None:
+            differences = partial(notes_and_warnings, self.profile, in_full)
+        return Terms(self.config, self.notes, self.warnings, differences, self.goal)
 
 
 def settings_for(pipe: Any, request: Request, config: GalaxyDiTConfig | None) -> Settings:
@@ -70,14 +72,15 @@ def resolve(pipe: Any, request: Request) -> Settings:
     Raises GalaxyDiTError for a profile of another model, and for a speedup or PSNR that cannot be reached.
     """
     profile, missing = _profile_of(list(transformers_of(pipe).values()), request.profile)
-    speedup, text, verified = request.planned_speedup, str(request), None
+    speedup = request.planned_speedup
+    text = str(request)
+    verified = None
     if request.min_psnr is not None:
         verified = fastest_verified(profile, missing, request.min_psnr, request.policy)
         speedup = verified.speedup
         text += f", so {speedup:g}x"
-    elif profile is not None and speedup is not None and (request.max_error, request.warmup) == (None, None):
-        own_proxy = request.proxy in (None, profile.recipe.proxy)
-        verified = profile.verified_at(speedup, request.policy) if own_proxy else None
+    elif profile is not None and speedup is not None and _is_as_verified(request, profile):
+        verified = profile.verified_at(speedup, request.policy)
     config = configure(pipe, request, profile, speedup, missing)
     goal = Goal(text, speedup, verified, request.min_psnr)
     given = None if request.profile is None else profile
@@ -87,19 +90,31 @@ def resolve(pipe: Any, request: Request) -> Settings:
     return Settings(config, profile, notes, warned, goal, given)
 
 
+def _is_as_verified(request: Request, profile: Profile) -> bool:
+    """Whether the full steps are those of the profile's verifications."""
+    if request.max_error is not None or request.warmup is not None:
+        return False
+    return request.proxy in (None, profile.recipe.proxy)
+
+
 def _texts(
     config: GalaxyDiTConfig, profile: Profile | None, missing: str, speedup: float | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Notes and warnings on where full steps come from; `missing` says why `profile` is None."""
-    policy, notes, warned = config.policy, [], []
-    if speedup is not None and (text := _beyond(profile, speedup)):
-        warned.append(text)
+    policy = config.policy
+    notes = []
+    warned = []
+    beyond = _beyond(profile, speedup) if speedup is not None else ""
+    if beyond:
+        warned.append(beyond)
     if isinstance(policy, Threshold):
         return (), tuple(warned)
     if profile is None:
-        source = {GeneralSchedule: "a general schedule", Online: "errors learned during the generation"}.get(
-            type(policy), f"the proxy {config.proxy} with a threshold learned during the generation"
-        )
+        source = f"the proxy {config.proxy} with a threshold learned during the generation"
+        if isinstance(policy, GeneralSchedule):
+            source = "a general schedule"
+        elif isinstance(policy, Online):
+            source = "errors learned during the generation"
         return (f"{missing}: full steps come from {source}; `galaxydit calibrate` measures a profile",), tuple(warned)
     if speedup is None:
         return (), ()
@@ -116,10 +131,12 @@ def _texts(
 def _beyond(profile: Profile | None, speedup: float) -> str:
     """Warning text of a speedup that nothing was measured for, else ""."""
     if profile is None:
-        fastest, done = GENERAL_FASTEST, "the general schedule was measured for"
+        fastest = GENERAL_FASTEST
+        done = "the general schedule was measured for"
     else:
+        fastest = profile.fastest
         word = "verified" if profile.evidence.verified_prompts else "planned"
-        fastest, done = profile.fastest, f"profile {profile.name} was {word} for"
+        done = f"profile {profile.name} was {word} for"
     if speedup <= fastest:
         return ""
     beyond = f"speedup {speedup:g} is beyond the {fastest:g} that {done}"

@@ -75,30 +75,42 @@ class Profile:
     @property
     def basis(self) -> str:
         """What the profile rests on, such as "4 recordings in float32, not checked at full size, unverified"."""
-        recorded, verified = self.evidence.recorded, self.evidence.verified_prompts
-        made = f"{self.conditions.samples} recording{'s' * (self.conditions.samples != 1)}"
+        made = f"{self.conditions.samples} recordings"
+        if self.conditions.samples == 1:
+            made = "1 recording"
+        recorded = self.evidence.recorded
         if recorded is not None:
             checked = "not checked" if recorded.excess_db is None else "checked"
             made += f" in {recorded.dtype}, {checked} at full size"
-        return f"{made}, {f'verified by videos of {verified} prompts' if verified else 'unverified'}"
+        prompts = self.evidence.verified_prompts
+        if not prompts:
+            return f"{made}, unverified"
+        return f"{made}, verified by videos of {prompts} prompts"
 
     def target_for(self, speedup: float) -> Target:
         """The target with the nearest number of full steps; among equals the nearest speedup, then a verified one."""
-        steps, verified = self.conditions.steps, {row.speedup for row in self.evidence.verifications}
-        return min(
-            self.recipe.targets,
-            key=lambda target: (
-                abs(round(steps / target.speedup) - round(steps / speedup)),
-                abs(target.speedup - speedup),
-                target.speedup not in verified,
-            ),
-        )
+        steps = self.conditions.steps
+        verified = [row.speedup for row in self.evidence.verifications]
+
+        def distance(target: Target) -> tuple[int, float, bool]:
+            full_steps = round(steps / target.speedup) - round(steps / speedup)
+            return abs(full_steps), abs(target.speedup - speedup), target.speedup not in verified
+
+        return min(self.recipe.targets, key=distance)
 
     def verified_at(self, speedup: float, policy: str) -> Verification | None:
         """The measured verification of exactly this speedup, because PSNR does not fall evenly between two, or None."""
-        word = self.target_for(speedup).policy if policy == AUTO else policy
-        measured = {SCHEDULE: self.evidence.verifications, PROXY: self.evidence.proxy_verifications}.get(word, ())
-        return next((row for row in measured if row.speedup == speedup and row.psnr_db is not None), None)
+        if policy == AUTO:
+            policy = self.target_for(speedup).policy
+        measured: tuple[Verification, ...] = ()
+        if policy == SCHEDULE:
+            measured = self.evidence.verifications
+        elif policy == PROXY:
+            measured = self.evidence.proxy_verifications
+        for row in measured:
+            if row.speedup == speedup and row.psnr_db is not None:
+                return row
+        return None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, with its SHA-256 as "digest"."""
@@ -124,20 +136,28 @@ def fastest_verified(profile: Profile | None, missing: str, min_psnr: float, pol
 
     Raises GalaxyDiTError if there is none; `missing` says why `profile` is None.
     """
-    speedups = [] if profile is None else [target.speedup for target in profile.evidence.verifications]
-    measured = [row for speedup in speedups if profile and (row := profile.verified_at(speedup, policy))]
-    low = {row.speedup: row.psnr_low for row in measured if row.psnr_low is not None}
-    if profile is None or not low:
+    measured: dict[float, Verification] = {}
+    if profile is not None:
+        for asked in profile.evidence.verifications:
+            row = profile.verified_at(asked.speedup, policy)
+            if row is not None and row.psnr_low is not None:
+                measured[row.speedup] = row
+    if profile is None or not measured:
         none = missing if profile is None else f"profile {profile.name} holds none"
         cure = "run `galaxydit calibrate --budget full` and pass its profile, or ask for quality or speedup instead"
         raise refusal("min_psnr", min_psnr, f"a profile with measured PSNRs, and {none}", cure)
-    reached = [row for row in measured if low.get(row.speedup, 0.0) >= min_psnr]
-    if not reached:
-        best = max(low, key=low.__getitem__)
-        most = math.floor(10 * low[best]) / 10
-        expected = f"at most {most:g}, which profile {profile.name} verified at {best:g}x"
+    best = max(measured.values(), key=_lowest_psnr)
+    if _lowest_psnr(best) < min_psnr:
+        most = math.floor(10 * _lowest_psnr(best)) / 10
+        expected = f"at most {most:g}, which profile {profile.name} verified at {best.speedup:g}x"
         raise refusal("min_psnr", min_psnr, expected, f'pass for example min_psnr={most:g}, or quality="lossless"')
-    return max(reached, key=lambda row: row.speedup)
+    fastest = max(speedup for speedup, row in measured.items() if _lowest_psnr(row) >= min_psnr)
+    return measured[fastest]
+
+
+def _lowest_psnr(row: Verification) -> float:
+    """The lower end of a measured PSNR's 95 % interval, in dB."""
+    return row.psnr_low or 0.0
 
 
 def read_profile(path: str | Path) -> Profile:

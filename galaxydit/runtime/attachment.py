@@ -109,8 +109,8 @@ class Attachments:
         with self.calls.lock:
             self.calls.await_turn()
             if self.current(loop).hooks is None:
-                self.calls.await_none()
-            if self.are_removed:
+                self.calls.await_none()  # hooks are put on modules that other calls may be running
+            if self.are_removed:  # while this thread waited
                 return None
             current = self.current(loop)  # another thread may have changed it
             current.place()
@@ -127,11 +127,12 @@ class Attachments:
 
     def _close_former(self, loop: Loop | None) -> None:
         with self.calls.lock:
-            former = [one for one in self._others if one.is_former and not one.calls]
-            current = self.current(loop) if former else None
-            for one in former:
-                if one is not current and not one.is_under_way:
-                    self._close(one)
+            former = [attachment for attachment in self._others if attachment.is_former and not attachment.calls]
+            if former:
+                current = self.current(loop)
+                for attachment in former:
+                    if attachment is not current and not attachment.is_under_way:
+                        self._close(attachment)
         self.session.listener.tell()
 
     def replace(self, begin: Callable[[], Attachment]) -> None:
@@ -140,7 +141,7 @@ class Attachments:
             self.refuse_removed()
             former = self.base
             self.base = begin()
-            if former.calls or former.is_under_way:
+            if former.calls or former.is_under_way:  # its hooks are still needed
                 self.session.warn_of_later(former)
                 former.is_former = True
                 self._others.append(former)

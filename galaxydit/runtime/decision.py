@@ -1,6 +1,6 @@
 """Decide whether the videos of a placed call are reused, and why not: add a reason to `REASONS`, or to a policy.
 
-Why a call has no place in a loop is said in loop.py and loop_watch.py.
+Why a call has no place in a loop is said in undeclared.py and loop_watch.py.
 """
 
 from collections.abc import Callable
@@ -11,11 +11,12 @@ from galaxydit.config import GalaxyDiTConfig
 from galaxydit.context_parallel import agree_to_reuse
 from galaxydit.families import Family
 from galaxydit.policies.policy import FEW_STEPS, Controller, Decision, Observation, Reason
+from galaxydit.runtime.clean import Mix, mix_of
+from galaxydit.runtime.latent_check import Latent
 from galaxydit.runtime.session import Session
 from galaxydit.runtime.videos import read
-from galaxydit.runtime.window import Latent
 from galaxydit.runtime.work import Work, computed
-from galaxydit.schedulers import Mix, Noise, mix_of
+from galaxydit.schedulers import Noise
 
 MOST_RESIZED = 2  # calls with another batch size than before, of which nothing is said
 NEW_LATENT = (
@@ -38,7 +39,9 @@ class Decider:
     """Decides the calls of one transformer."""
 
     def __init__(self, transformer: nn.Module, family: Family, session: Session) -> None:
-        self._transformer, self._family, self._session = transformer, family, session
+        self._transformer = transformer
+        self._family = family
+        self._session = session
 
     # Reasons that hold for all videos of a call, before the policy is asked
 
@@ -54,7 +57,8 @@ class Decider:
         return None
 
     def has_few_steps(self, work: Work) -> bool:
-        steps, config = work.call.info.steps, work.generation.config
+        steps = work.call.info.steps
+        config = work.generation.config
         if steps > config.most_in_full:
             return False
         self._warn(work, too_few(steps, config))
@@ -62,9 +66,10 @@ class Decider:
 
     def has_unknown_noise(self, work: Work) -> bool:
         """Choose whether clean predictions are reused (`work.mix`); True if noise is drawn and they cannot be."""
-        generation, config = work.generation, work.generation.config
+        generation = work.generation
+        config = generation.config
         is_asked_for = generation.loop.draws_noise and generation.noise is Noise.POSSIBLE
-        if not config.history_length or (generation.noise in (Noise.NONE, Noise.UNKNOWN) and not is_asked_for):
+        if not config.history_length or generation.noise in (Noise.NONE, Noise.UNKNOWN):
             return False
         mix = mix_of(generation.scheduler, work.call.info.step)
         if config.reuse == "output" and generation.reuses_clean:
@@ -84,19 +89,20 @@ class Decider:
         history = work.history
         if proxy is not None:
             history.proxies[work.scope] = proxy
-        due = {key: error for key, error in history.errors.items() if work.is_joint or key[0] == work.call.branch}
+        due = {}
+        for key in list(history.errors):
+            if work.is_joint or key[0] == work.call.branch:
+                due[key] = history.errors.pop(key)
         work.distances, errors = read(distances, due)
-        for key in errors:
-            del history.errors[key]
         decisions = []
         for place, video in enumerate(work.videos):
-            error = max((error for (_, other), error in errors.items() if other == video), default=None)
-            decisions.append(self._ask_policy(work, place, error))
+            of_video = [error for key, error in errors.items() if key[1] == video]
+            decisions.append(self._ask_policy(work, place, max(of_video, default=None)))
         history.decisions[work.scope] = tuple(decisions)
         self.follow(work, agrees=proxy is not None)
 
     def _ask_policy(self, work: Work, place: int, error: float | None) -> Decision:
-        call, history, generation, config = work.call, work.history, work.generation, work.generation.config
+        call, history, generation = work.call, work.history, work.generation
         video = work.videos[place]
         branches = {call.branch}
         if work.is_joint and call.is_guided is not False:
@@ -118,14 +124,15 @@ class Decider:
             guidance_scale=call.guidance_scale,
             measured=past[-1].measured if past else {},
         )
-        new = Controller(config.policy, config.limits)
+        new = Controller(generation.config.policy, generation.config.limits)
         return history.controllers.setdefault((work.scope, video), new).decide(observation)
 
     def follow(self, work: Work, *, agrees: bool = False) -> None:
         """Take the decisions of the scope for this branch, unless it has nothing to reuse. `agrees` asks ranks."""
         decisions = list(work.history.decisions[work.scope])
         if len(decisions) != len(work.videos):  # they were made for another number of videos: compute if any does
-            decisions = [min(decisions, key=lambda decision: decision.reuse)] * len(work.videos)
+            computes_first = min(decisions, key=lambda decision: decision.reuse)
+            decisions = [computes_first] * len(work.videos)
         for place, video in enumerate(work.videos):
             if not work.history.has_newest(work.call.branch, video, joint=work.is_joint):
                 decisions[place] = computed(decisions[place], Reason.NO_BRANCH_HISTORY)
@@ -141,7 +148,7 @@ class Decider:
     def check_latent(self, work: Work) -> None:
         """Read whether the latents since the last check were those that `step` returned. If not, forget what came
         before; a call with another latent is computed and not stored."""
-        was_broken, latent = work.generation.loop.latents(work.window)
+        was_broken, latent = work.window.check.read()
         if was_broken or latent is Latent.BROKEN:
             work.generation.withdraw_promise("the PSNR of replaced latents was not verified")
             work.generation.forget(work.window.name, work.call.info.step)

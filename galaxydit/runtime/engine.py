@@ -13,11 +13,12 @@ from galaxydit.families import Family
 from galaxydit.policies.policy import Decision, Reason
 from galaxydit.proxies import Place
 from galaxydit.runtime.call import Call
+from galaxydit.runtime.correction_weights import correction_weights, has_weight
 from galaxydit.runtime.decision import Decider
 from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.outputs import build_output, tensors_of
-from galaxydit.runtime.reuse import StepReuse, has_weight
+from galaxydit.runtime.reuse import StepReuse
 from galaxydit.runtime.rows import join_rows, take_inputs
 from galaxydit.runtime.session import Session
 from galaxydit.runtime.stack import Stack
@@ -40,8 +41,12 @@ class Engine:
         config: GalaxyDiTConfig,
         observer: Observer | None = None,
     ) -> None:
-        self.transformer, self.component, self.family = transformer, component, family
-        self.session, self.config, self.observer = session, config, observer or Observer()
+        self.transformer = transformer
+        self.component = component
+        self.family = family
+        self.session = session
+        self.config = config
+        self.observer = observer or Observer()
         self.reuse = StepReuse(transformer, config, session.warn_and_note)
         self.decider = Decider(transformer, family, session)
         self.videos = Videos(transformer, family, session, whole_batches=observer is not None)
@@ -64,14 +69,15 @@ class Engine:
         work = self._decide_before(call, window, generation)
         if shares_weights(self.transformer):
             self._agree(work)
-        self.stack.under_way.work = work
+        self.stack.under_way.work = work  # there the hooks on blocks and modules find it
         try:
             output = self._compute(work, partial(forward, *args, **kwargs))
-            if output is None:
-                tensors = self._run_parts(work, forward) if work.is_mixed else self.reuse.outputs(work)
-                output = self._as_usual(call.inputs, tensors)
-            else:
+            if output is not None:
                 self._output_kinds[_wants_dict(call.inputs)] = type(output)
+            elif work.is_mixed:
+                output = self._as_usual(call.inputs, self._run_parts(work, forward))
+            else:
+                output = self._as_usual(call.inputs, self.reuse.outputs(work))
         finally:
             self.stack.under_way.work = None
         self._record(work)
@@ -96,11 +102,11 @@ class Engine:
             return work
         if self.stack.policy_proxy is not None:
             self.videos.divide(work)
-        if scope in history.decisions:
+        if scope in history.decisions:  # the step's first branch has decided for all
             self.decider.follow(work)
         elif self.stack.policy_proxy is None:
             self.decider.decide(work)
-        return work
+        return work  # with a proxy, it is decided within the forward pass
 
     @beside_the_model
     def _agree(self, work: Work) -> None:
@@ -111,7 +117,8 @@ class Engine:
             self.transformer, is_decided=is_decided, is_reused=work.is_reused, corrects=corrects
         )
         if computes:
-            work.decisions = work.decisions or (Decision(True, Reason.OTHER_RANK),) * len(work.videos)
+            if not work.decisions:  # `compute` changes decisions to reuse alone
+                work.decisions = (Decision(True, Reason.OTHER_RANK),) * len(work.videos)
             work.compute(Reason.OTHER_RANK)
 
     @around_the_model
@@ -125,9 +132,11 @@ class Engine:
             output = forward()
         except LeaveForward:
             return None
-        if work.is_reused:
+        if work.is_reused:  # by the residual, so the forward pass ended, and there is nothing to store
             return output
-        work.blocks_run = self.stack.blocks + (work.blocks_run if work.first_output is None else 0)
+        if work.first_output is not None:
+            work.blocks_run = 0  # the first block, which ran for the whole batch, is one of the blocks
+        work.blocks_run += self.stack.blocks
         outputs = tensors_of(output)
         if outputs:
             self._show(work, outputs)
@@ -139,31 +148,37 @@ class Engine:
         """Correct and store a full step; its corrected outputs, or None if there is nothing to correct."""
         if not work.is_stored:
             return None
-        weights = self._weights(work) if outputs and work.may_correct else []
-        corrected = self.reuse.correct(work, outputs, weights, forward) if has_weight(weights) else None
-        if work.is_stored:
+        weights: list[tuple[float, ...]] = []
+        if outputs and work.may_correct:
+            weights = self._weights(work)
+        corrected = None
+        if has_weight(weights):
+            corrected = self.reuse.correct(work, outputs, weights, forward)
+        if work.is_stored:  # asked again, because the check of the latents for the weights may have forbidden it
             self.reuse.store(work, outputs)
         return corrected
 
     @beside_the_model
     def _weights(self, work: Work) -> list[tuple[float, ...]]:
         """The weights of corrections, if the latents since the last full step are those of this loop."""
-        weights = self.reuse.correction_weights(work)
+        weights = correction_weights(work, self.config)
         if not has_weight(weights):
             return []
-        self.decider.check_latent(work)
-        return self.reuse.correction_weights(work) if work.is_stored else []
+        self.decider.check_latent(work)  # it may forget the full step and what was reused after it
+        return correction_weights(work, self.config) if work.is_stored else []
 
     @around_the_model
     def _run_parts(self, work: Work, forward: Callable[..., Any]) -> tuple[Tensor, ...]:
         """The outputs of a batch whose computed videos and whose reused videos run one after the other."""
-        parts, outputs = split(work), []
-        for part, rows in parts:
+        outputs = []
+        rows_of_parts = []
+        for part, rows in split(work):
             self.stack.under_way.work = part
             inputs = take_inputs(work.call.inputs, rows, len(work.call.latent))
             output = self._compute(part, partial(forward, **inputs))
             outputs.append(self.reuse.outputs(part) if output is None else tensors_of(output))
-        return join_rows(outputs, [rows for _, rows in parts])
+            rows_of_parts.append(rows)
+        return join_rows(outputs, rows_of_parts)
 
     def _as_usual(self, inputs: Mapping[str, Any], tensors: tuple[Tensor, ...]) -> Any:
         """Predicted tensors, in the type that the transformer returned for this `return_dict`."""

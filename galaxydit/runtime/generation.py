@@ -65,7 +65,9 @@ class Generation:
         self.watch = watch
         self.metered = metered or watch
         self.text_seconds = text_seconds
-        self.first, self.step, self.steps = info.step, -1, info.steps
+        self.first = info.step
+        self.step = -1
+        self.steps = info.steps
         self.thread = threading.get_ident()
         self.scheduler = loop.scheduler
         self.noise = noise_of(loop.scheduler)
@@ -99,7 +101,13 @@ class Generation:
         return not self.finished and not self.loop.is_over
 
     def report(self) -> Report:
-        energy, decoded = self.metered.energy(), self.watch.seconds(FIRST, DECODED)
+        energy = self.metered.energy()
+        end_to_end = None
+        decoded = self.watch.seconds(FIRST, DECODED)
+        if decoded is not None:
+            end_to_end = self.text_seconds + decoded
+        elif energy is not None:
+            energy = replace(energy, end_to_end=None)  # the video is not decoded yet
         return Report(
             config=self.config,
             steps=self.steps,
@@ -107,8 +115,8 @@ class Generation:
             notes=tuple(self.notes),
             bytes_held=self.bytes_held,
             denoise_seconds=self.watch.seconds(FIRST, LAST),
-            end_to_end_seconds=None if decoded is None else self.text_seconds + decoded,
-            energy_joules=energy and replace(energy, end_to_end=None if decoded is None else energy.end_to_end),
+            end_to_end_seconds=end_to_end,
+            energy_joules=energy,
             goal=self.goal,
         )
 
@@ -122,6 +130,7 @@ class Generation:
             for (component, name), history in self.histories.items():
                 if name == window.name:
                     history.keep_only(window.recent_branches(component))
+        # Windows may be at different steps.
         self.step = max(self.step, call.info.step)
         if self.goal is not None and self.goal.verified is not None:
             self._check_promise(call)
@@ -150,7 +159,7 @@ class Generation:
             clock.first = first
         for (_, name), history in self.histories.items():
             if name == window:
-                history.forget(self.steps)
+                history.forget(self.steps)  # all of them, because they were stored under other steps
 
     def forget(self, window: str, before: int) -> None:
         """Drop the full steps of a window before a step."""

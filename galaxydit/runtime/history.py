@@ -45,6 +45,7 @@ class History:
     def enter(self, branch: str, rows: int) -> None:
         """Forget all but videos and controllers if the batch has another size than the branch's last."""
         if self.rows.get(branch, rows) != rows:
+            # Tensors of another size fit no later call, but each video's policy goes on.
             fresh = History(self.videos, controllers=self.controllers)
             vars(self).update(vars(fresh))
         self.rows[branch] = rows
@@ -53,31 +54,51 @@ class History:
         """Drop other branches, whose full steps are too old, and the decisions of the step before."""
         self.decisions.clear()
         if not branches:
-            self.proxies.clear()
-        self.steps = {key: steps for key, steps in self.steps.items() if key[0] in branches}
+            self.proxies.clear()  # the step before did not call the component, so its distance would span several steps
+        self._keep_full_steps(branches)
 
     def forget(self, before: int) -> None:
         """Drop the full steps before a step, because a condition changed or the latent is another one."""
-        kept = {key: tuple(one for one in steps if one.step >= before) for key, steps in self.steps.items()}
-        self.steps = {key: steps for key, steps in kept.items() if steps}
+        for key, steps in list(self.steps.items()):
+            self.steps[key] = tuple(cached for cached in steps if cached.step >= before)
+            if not self.steps[key]:
+                del self.steps[key]
         self.missed.clear()
 
     def can_reuse(self, branches: set[str], video: int) -> bool:
         """Whether all of these branches have a full step to reuse, and the last one is the same step for each."""
-        last = {steps[-1].step for (name, index), steps in self.steps.items() if name in branches and index == video}
-        return len(last) == 1 and all((name, video) in self.steps for name in branches)
+        # Guidance subtracts the branches' predictions, so they have to start from the same full step.
+        last = set()
+        for branch in branches:
+            if (branch, video) not in self.steps:
+                return False
+            last.add(self.steps[branch, video][-1].step)
+        return len(last) == 1
 
     def has_newest(self, branch: str, video: int, *, joint: bool) -> bool:
         """Whether a branch has a full step to reuse, and with `joint` no other branch has a later one."""
-        own = self.steps.get((branch, video))
-        others = (steps for (_, index), steps in self.steps.items() if index == video)
-        return own is not None and not (joint and any(steps[-1].step > own[-1].step for steps in others))
+        if (branch, video) not in self.steps:
+            return False
+        if not joint:
+            return True
+        newest = self.steps[branch, video][-1].step
+        return all(steps[-1].step <= newest for (_, index), steps in self.steps.items() if index == video)
 
     def release(self, branch: str, scope: str) -> None:
         """Drop a branch's tensors after its call of the last step, because the decoder needs the memory."""
-        self.steps = {key: steps for key, steps in self.steps.items() if key[0] != branch}
+        self._keep_full_steps({name for name, _ in self.steps} - {branch})
         self.proxies.pop(scope, None)
 
+    def _keep_full_steps(self, branches: set[str]) -> None:
+        for key in list(self.steps):
+            if key[0] not in branches:
+                del self.steps[key]
+
     def bytes_held(self) -> int:
-        kept = [tensor for steps in self.steps.values() for step in steps for tensor in (step.tensor, step.side)]
-        return sum(tensor.nbytes for tensor in (*kept, *self.proxies.values()) if tensor is not None)
+        total = sum(proxy.nbytes for proxy in self.proxies.values())
+        for steps in self.steps.values():
+            for cached in steps:
+                total += cached.tensor.nbytes
+                if cached.side is not None:
+                    total += cached.side.nbytes
+        return total

@@ -16,12 +16,12 @@ from galaxydit.runtime.attachment import Attachment, Attachments
 from galaxydit.runtime.call import Call, StepInfo
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.generation import Generation
-from galaxydit.runtime.loop import FAILED, UndeclaredError
 from galaxydit.runtime.loop_watch import LoopWatch
 from galaxydit.runtime.placing import place
 from galaxydit.runtime.recognition import blocks_of, unwrap_compiled
 from galaxydit.runtime.registration import HookSet, PluginHook, hook_of
 from galaxydit.runtime.session import Session
+from galaxydit.runtime.undeclared import FAILED, UndeclaredError
 from galaxydit.runtime.window import Window
 from galaxydit.stopwatch import Stopwatch
 from galaxydit.torch_compile import around_the_model, beside_the_model
@@ -53,7 +53,9 @@ class RootHook(PluginHook):
         self.contexts = ThreadContexts(BaseState)
         self.around: Any | None = None
         engine = attachments.base.engines[component]
-        self._transformer, self._family = engine.transformer, engine.family
+        self._transformer = engine.transformer
+        self._family = engine.family
+        # The class's own signature, because wrappers of the instance's forward hide the names.
         self._inputs = list(inspect.signature(type(engine.transformer).forward).parameters)[1:]
         self._blocks = self._blocks_now()
 
@@ -89,7 +91,9 @@ class RootHook(PluginHook):
                 return forward(*args, **kwargs)
             return engine.run(*placed, self._generation(owner, placed[0]), forward, args, kwargs)
         except BaseException:
-            if (loop := self.watch.loop) is not None:
+            # How far the call got is unknown, so nothing tells the place of the next one.
+            loop = self.watch.loop
+            if loop is not None:
                 loop.undeclare(FAILED.format(what="a call of the transformer"))
             raise
         finally:
@@ -135,12 +139,14 @@ class RootHook(PluginHook):
         else:
             self.session.warn_and_note(text, of=generation)
             self.session.leave_unknown(generation, self.component, engine.stack.blocks)
+        # Ranks that share the weights wait for the decision of this one.
         engine.agree_to_compute()
 
     @beside_the_model
     def _checked(self, owner: Attachment, module: nn.Module) -> Engine:
         """The engine of a call. Raises GalaxyDiTError if another cache is on the transformer, or if hooked blocks were
         replaced."""
+        # By these two, `missed` sees later whether a generation came this way.
         self.around = vars(module).get("forward")
         self.hooks.timesteps = getattr(self.session.source.scheduler, "timesteps", None)
         engine = owner.engines[self.component]

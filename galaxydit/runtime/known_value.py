@@ -15,7 +15,8 @@ class KnownValue:
         self._parts = {name: KnownValue(part) for name, part in _parts_of(value).items()}
         self._value: Any = None if self._parts else value
         if isinstance(value, Tensor):
-            self._object, self._version = weakref.ref(value), _version_of(value)
+            self._object = weakref.ref(value)
+            self._version = _version_of(value)
             self._value = value.detach().clone() if value.is_inference() else value.detach()
             self._kept_version = _version_of(self._value)
 
@@ -26,19 +27,23 @@ class KnownValue:
         return value is self._object() and self._version is not None and _version_of(value) == self._version
 
     def is_unchanged(self, value: Any) -> bool:
-        parts, known = _parts_of(value), self._value
+        parts = _parts_of(value)
+        known = self._value
         if self._parts or parts:
             if parts.keys() != self._parts.keys():
                 return False
             return all(part.is_unchanged(parts[name]) for name, part in self._parts.items())
         if not isinstance(known, Tensor) or not isinstance(value, Tensor):
-            return known is value or (type(known) is type(value) and _are_equal(known, value))
+            if known is value:
+                return True
+            return type(known) is type(value) and _are_equal(known, value)
         if self.is_same_object(value):
             return True
         if _version_of(known) != self._kept_version:
+            return False  # what is kept shares its memory with the value of then, and was overwritten
+        if (value.shape, value.dtype, value.device) != (known.shape, known.dtype, known.device):
             return False
-        same_kind = value.shape == known.shape and value.dtype == known.dtype and value.device == known.device
-        return same_kind and torch.equal(value, known)
+        return torch.equal(value, known)
 
 
 def changed(known: Mapping[str, KnownValue], values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -54,7 +59,9 @@ def _parts_of(value: Any) -> dict[Any, Any]:
     """The values in a list, tuple or mapping; empty for any other value."""
     if isinstance(value, Mapping):
         return dict(value)
-    return dict(enumerate(value)) if isinstance(value, list | tuple) and not isinstance(value, torch.Size) else {}
+    if isinstance(value, list | tuple) and not isinstance(value, torch.Size):
+        return dict(enumerate(value))
+    return {}
 
 
 def _are_equal(known: Any, value: Any) -> bool:

@@ -1,6 +1,7 @@
 """Compare what a transformer is given with what the scheduler's `step` returned, value by value, on the device."""
 
 import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 SAMPLED = 4096  # values that are compared
 SEARCHED = 64  # values with which the place of a window is searched
+EARLY = 2  # first steps, which teach where the latent stands in the transformer's input
 MOST_PLACES = 4096  # of a window; with more, its place is unknown
 STRIDE = 1_000_003  # a prime, so that the sampled values are spread over all axes
 
@@ -40,6 +42,12 @@ class Returned:
         self.values = sample(latent)
         self.scaled: Tensor | None = None  # what `scale_model_input` made of the values
         self.was_scaled: Tensor | None = None  # for each position, whether it was this value that was scaled
+
+    def equal(self, values: Tensor) -> Tensor:
+        """For each position, whether a later latent has the returned value, or what was made of it."""
+        if self.scaled is not None and self.was_scaled is not None:
+            return self.was_scaled & (values == self.scaled.to(values.dtype))
+        return values == self.values.to(values.dtype)
 
     def scale(self, given: Tensor, scaled: Tensor) -> None:
         if not _is_alike(given, self.shape) or not _is_alike(scaled, self.shape):
@@ -77,7 +85,9 @@ class LatentComparison:
         if self.first is None:
             self.first = equal.sum()
         if self.kept is None or (is_early and len(self.kept) == len(equal)):
-            self.kept = equal if self.kept is None else self.kept & equal
+            if self.kept is not None:
+                equal = self.kept & equal
+            self.kept = equal
         elif len(self.kept) != len(equal):
             return torch.zeros(2, dtype=torch.long, device=given.device)
         # An input that could be compared at first, and of which no position is left, is of other latents.
@@ -89,36 +99,29 @@ class LatentComparison:
         shape = _with_axis(returned.shape, given.shape)
         if given.ndim != len(shape) or given.device != returned.device:
             return None
-        rows = len(given)
-        if rows % shape[0] == 0:
-            given, rows = given[: shape[0]], shape[0]  # guidance in one batch repeats the rows
+        if len(given) % shape[0] == 0:
+            given = given[: shape[0]]  # guidance in one batch repeats the rows
         given = given.detach()
         if given.shape == shape:
-            values = sample(given)
-            if returned.scaled is not None and returned.was_scaled is not None:
-                return returned.was_scaled & (values == returned.scaled.to(given.dtype))
-            return values == returned.values.to(given.dtype)
-        if all(now >= before for now, before in zip(given.shape, shape, strict=True)):  # conditions are appended
-            return self._equal_within(returned.values, shape, given, given.dtype, returned)
-        if returned.whole is None or any(now > before for now, before in zip(given.shape, shape, strict=True)):
+            return returned.equal(sample(given))
+        if _fits_in(shape, given.shape):  # conditions are appended
+            values = self._values_within(given, shape, returned.values.to(given.dtype))
+            return None if values is None else returned.equal(values)
+        if returned.whole is None or not _fits_in(given.shape, shape):
             return None
         values = sample(given)  # a window of the latent
-        return self._equal_within(values, given.shape, returned.whole, given.dtype)
+        expected = self._values_within(returned.whole, given.shape, values)
+        return None if expected is None else expected.to(given.dtype) == values
 
-    def _equal_within(
-        self, values: Tensor, shape: torch.Size, larger: Tensor, dtype: torch.dtype, scaled: Returned | None = None
-    ) -> Tensor | None:
-        """Whether the sampled `values` of a tensor of this shape stand in the larger one, at the place of the loop."""
+    def _values_within(self, larger: Tensor, shape: torch.Size, values: Tensor) -> Tensor | None:
+        """Sampled values of the part of this shape that stands in the larger tensor at the place of the loop. The place
+        is searched with the part's expected `values`; None if there are too many places."""
         positions = positions_in(shape, larger.device)
-        values = values.to(dtype)
         if self.place is None:
             self.place = place_of(values, positions, shape, larger)
         if self.place is None:
             return None
-        found = larger[tuple(index + start for index, start in zip(positions, self.place, strict=True))].to(dtype)
-        if scaled is not None and scaled.scaled is not None and scaled.was_scaled is not None:
-            return scaled.was_scaled & (found == scaled.scaled.to(dtype))
-        return found == values
+        return larger[_moved(positions, self.place)]
 
 
 def place_of(
@@ -129,12 +132,22 @@ def place_of(
     spans = [many - few + 1 for many, few in zip(larger.shape, shape, strict=True)]
     if torch.Size(spans).numel() > MOST_PLACES:
         return None
-    starts = torch.cartesian_prod(*(torch.arange(span, device=larger.device) for span in spans))
-    starts = starts.view(-1, len(spans)).T[:, :, None]  # (axes, places, 1)
+    by_axis = [torch.arange(span, device=larger.device) for span in spans]
+    starts = torch.cartesian_prod(*by_axis).view(-1, len(spans)).T[:, :, None]  # (axes, places, 1)
     few = values[:SEARCHED]
-    found = larger[tuple(index[:SEARCHED] + start for index, start in zip(positions, starts, strict=True))]
-    best = (found.to(few.dtype) == few).sum(1).argmax()
+    few_positions = [index[:SEARCHED] for index in positions]
+    at_places = larger[_moved(few_positions, starts)]  # (places, values)
+    best = (at_places.to(few.dtype) == few).sum(1).argmax()
     return tuple(start[best, 0] for start in starts)
+
+
+def _moved(positions: Sequence[Tensor], starts: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    """Positions from these starts on, an index for each axis."""
+    return tuple(index + start for index, start in zip(positions, starts, strict=True))
+
+
+def _fits_in(shape: Sequence[int], larger: Sequence[int]) -> bool:
+    return all(few <= many for few, many in zip(shape, larger, strict=True))
 
 
 def sample(tensor: Tensor) -> Tensor:
@@ -146,8 +159,10 @@ def sample(tensor: Tensor) -> Tensor:
 def flat_positions_in(shape: torch.Size, device: torch.device) -> Tensor:
     """Indices of the sampled values in the flattened tensor."""
     count = min(SAMPLED, shape.numel())
-    places = torch.arange(count, device=device)
-    return places * STRIDE % shape.numel() if count < shape.numel() else places
+    positions = torch.arange(count, device=device)
+    if count < shape.numel():
+        positions = positions * STRIDE % shape.numel()
+    return positions
 
 
 @functools.lru_cache(maxsize=16)

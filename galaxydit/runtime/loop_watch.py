@@ -3,13 +3,15 @@
 import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from diffusers.hooks.hooks import CacheContext
 
 from galaxydit.families import OutputStream
-from galaxydit.runtime.loop import BETWEEN_STEPS, FAILED, OTHER_THREAD, TWO_LOOPS, Loop, UndeclaredError
+from galaxydit.runtime.loop import Loop
 from galaxydit.runtime.observed_scheduler import observe, schedulers_in, stop_observing
+from galaxydit.runtime.undeclared import BETWEEN_STEPS, FAILED, OTHER_THREAD, TWO_LOOPS, UndeclaredError
 
 DECLARE = (
     "accelerate the pipeline whose scheduler steps it, pass scheduler=... or schedulers=[...] to `accelerate`, or, "
@@ -38,12 +40,16 @@ class LoopWatch:
 
     def __init__(self, pipe: Any, given: Iterable[Any] = ()) -> None:
         self._pipe = pipe
-        self._groups = [one if isinstance(one, tuple) else (one,) for one in given]
-        self._given = tuple(scheduler for group in self._groups for scheduler in group)
+        self._groups: list[tuple[Any, ...]] = []
+        for group in given:
+            self._groups.append(group if isinstance(group, tuple) else (group,))
+        self._given = tuple(chain.from_iterable(self._groups))
         self._schedulers = schedulers_in(pipe, self._given)
         self._copies: weakref.WeakSet[Any] = weakref.WeakSet()
-        named = (one for name, one in self._schedulers.items() if name.startswith("schedulers["))
-        self._named: weakref.WeakSet[Any] = weakref.WeakSet(named)  # by the user, and their copies
+        self._named: weakref.WeakSet[Any] = weakref.WeakSet()  # by the user, and their copies
+        for name, scheduler in self._schedulers.items():
+            if name.startswith("schedulers["):
+                self._named.add(scheduler)
         self._loops: dict[int, Loop] = {}  # by thread
         self._given_up: set[int] = set()  # threads that left a loop without a scheduler
         self._lock = threading.RLock()
@@ -64,7 +70,10 @@ class LoopWatch:
     # What an observed scheduler tells
 
     def before(self, method: str, scheduler: Any, arguments: Mapping[str, Any]) -> None:
-        if method == "step" and (loop := self._stepped_by(scheduler)) is not None:
+        if method != "step":
+            return
+        loop = self._stepped_by(scheduler)
+        if loop is not None:
             loop.before_step(scheduler, arguments)
 
     def after(self, method: str, scheduler: Any, arguments: Mapping[str, Any], result: Any) -> None:
@@ -89,7 +98,7 @@ class LoopWatch:
         if scheduler in self._named:
             self._named.add(copy)
         for loop in tuple(self._loops.values()):
-            if id(scheduler) in loop.streams:
+            if id(scheduler) in loop.trajectories:
                 loop.join(copy)
 
     def _loop_of(self, scheduler: Any) -> Loop | None:
@@ -97,13 +106,14 @@ class LoopWatch:
         own = self.loop
         loops = [*self._loops.values()] if own is None else [own, *self._loops.values()]
         for loop in loops:
-            if id(scheduler) in loop.streams:
+            if id(scheduler) in loop.trajectories:
                 return loop
         return None
 
     def _stepped_by(self, scheduler: Any) -> Loop | None:
         """The loop that a scheduler steps. If this thread has another one, both take turns."""
-        own, loop = self.loop, self._loop_of(scheduler)
+        own = self.loop
+        loop = self._loop_of(scheduler)
         if loop is not None and loop is not own:
             loop.undeclare(OTHER_THREAD)
         if own is not None and loop is None:
@@ -119,9 +129,12 @@ class LoopWatch:
                     own.scheduler = scheduler
                 return
             for loop in tuple(self._loops.values()):
-                if id(scheduler) in loop.streams and loop is not own:
+                if id(scheduler) in loop.trajectories and loop is not own:
                     loop.undeclare(OTHER_THREAD)
-            self._open(Loop(scheduler, outer_timestep=None if own is None else self._timestep_of_pipe()))
+            begun = Loop(scheduler)
+            if own is not None:
+                begun.outer_timestep = self._timestep_of_pipe()
+            self._open(begun)
 
     @property
     def _main(self) -> Any | None:
@@ -129,10 +142,11 @@ class LoopWatch:
 
     def _open(self, loop: Loop) -> Loop:
         alive = {thread.ident for thread in threading.enumerate()}
-        for thread in [thread for thread in list(self._loops) if thread not in alive]:
-            self._loops.pop(thread).is_over = True
-        if (before := self.loop) is not None:
-            before.is_over = True
+        for thread in list(self._loops):
+            if thread not in alive:
+                self._loops.pop(thread).is_over = True
+        if self.loop is not None:
+            self.loop.is_over = True
         self._loops[threading.get_ident()] = loop
         return loop
 
@@ -190,11 +204,12 @@ class LoopWatch:
         if context is None or None in (context.step_index, context.num_inference_steps, context.sigma):
             raise UndeclaredError(f"nothing tells the step of a call, so it is computed in full: {DECLARE}")
         loop, step = self.loop, context.step_index
-        reached = -1 if loop is None else max((window.step for window in loop.windows.values()), default=-1)
-        if loop is not None and not loop.is_over and (step is None or step >= reached):
-            return loop
-        if loop is not None and not loop.is_over and loop.steps is not None and reached < loop.steps - 1:
-            self._given_up.add(threading.get_ident())
+        if loop is not None and not loop.is_over:
+            reached = max((window.step for window in loop.windows.values()), default=-1)
+            if step is None or step >= reached:
+                return loop
+            if loop.steps is not None and reached < loop.steps - 1:
+                self._given_up.add(threading.get_ident())
         begun = self._open(Loop(None, context.num_inference_steps))
         if threading.get_ident() in self._given_up:
             begun.undeclare(GIVEN_UP)
@@ -203,12 +218,15 @@ class LoopWatch:
     def end(self) -> None:
         """The loop of this thread has ended."""
         self._given_up.discard(threading.get_ident())
-        if (loop := self._loops.pop(threading.get_ident(), None)) is not None:
+        loop = self._loops.pop(threading.get_ident(), None)
+        if loop is not None:
             loop.is_over = True
 
     def _timestep_of(self, loop: Loop) -> Any | None:
         """The pipeline's note of its timestep, for a loop of its own scheduler; None for one that the user named."""
-        return None if loop.scheduler in self._named else self._timestep_of_pipe()
+        if loop.scheduler in self._named:
+            return None
+        return self._timestep_of_pipe()
 
     def _timestep_of_pipe(self) -> Any | None:
         """The pipeline's own note of its timestep: another object in each step."""

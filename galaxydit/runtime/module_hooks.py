@@ -28,13 +28,23 @@ class PlacedHook(PluginHook):
 
 
 def module_hooks(engine: Engine) -> Iterator[tuple[str, PlacedHook]]:
-    family, stack = engine.family, engine.stack
-    paths = [f"{name}.{index}" for name in family.stacks for index in range(len(getattr(engine.transformer, name)))]
+    """Paths below the transformer, with the hook on the module there."""
+    family = engine.family
+    stack = engine.stack
+    blocks = []
+    for name in family.stacks:
+        for index in range(len(getattr(engine.transformer, name))):
+            blocks.append(f"{name}.{index}")
     for index in stack.hooked_blocks:
-        yield paths[index], PlacedHook(stack.run_block, index)
-    parts = dict.fromkeys((proxy.part, proxy.place is Place.MODULE) for proxy in stack.watched_proxies if proxy.part)
-    for part, is_path in parts:
-        if not is_path:
-            yield f"{paths[0]}.{family.parts[part]}", PlacedHook(stack.run_part, part)
-    for path in dict.fromkeys([*engine.observer.modules, *(part for part, is_path in parts if is_path)]):
+        yield blocks[index], PlacedHook(stack.run_block, index)
+    parts: list[str] = []
+    modules = list(engine.observer.modules)
+    for proxy in stack.watched_proxies:
+        if proxy.part is not None:
+            group = modules if proxy.place is Place.MODULE else parts
+            group.append(proxy.part)
+    # Several proxies may read one module, which gets one hook.
+    for part in dict.fromkeys(parts):
+        yield f"{blocks[0]}.{family.parts[part]}", PlacedHook(stack.run_part, part)
+    for path in dict.fromkeys(modules):
         yield path, PlacedHook(stack.run_module, path)

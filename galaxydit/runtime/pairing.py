@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from galaxydit.runtime.window import Stream
+from galaxydit.runtime.scheduler_trajectory import Trajectory
 from galaxydit.schedulers import sigmas_in
 
 # Why a loop is undeclared, with what declares it.
@@ -40,18 +40,21 @@ class Pairing:
     def has_several(self) -> bool:
         return any(scheduler is not self.steppers[0] for scheduler in self.steppers)
 
-    def pair(self, own: Any, named: Sequence[Any | None], streams: Mapping[int, Stream]) -> str:
+    def pair(self, own: Any, named: Sequence[Any | None], trajectories: Mapping[int, Trajectory]) -> str:
         """Find the scheduler of each output after the first: the one of `named` if it is in this loop, else the loop's
         own where all have equal noise levels, else the only other one, such as a copy that the pipeline made."""
-        others = [stream.scheduler for stream in streams.values() if stream.scheduler is not own]
+        others = []
+        for trajectory in trajectories.values():
+            if trajectory.scheduler is not own:
+                others.append(trajectory.scheduler)
         levels = sigmas_in(own)
         are_equal = all(sigmas_in(other) == levels for other in others)
         steppers = [own]
         for scheduler in named:
-            if scheduler is not None and id(scheduler) in streams:
+            if scheduler is not None and id(scheduler) in trajectories:
                 steppers.append(scheduler)
             elif are_equal:
-                steppers.append(own)
+                steppers.append(own)  # whichever steps it, its noise levels are these
             elif len(others) == 1:
                 steppers.append(others[0])
             else:
@@ -69,15 +72,17 @@ class Pairing:
         """Compare the prediction that a scheduler is given with the output that it is paired with."""
         if not isinstance(prediction, Tensor):
             return ""
+        # A smaller one is allowed: guidance in one batch halves it, and pipelines step single frames or tokens.
         for stepper, size in zip(self.steppers, self.sizes, strict=False):
             if stepper is scheduler and prediction.numel() > size:
                 return WRONG_PAIR
         return ""
 
-    def check_stepped(self, streams: Mapping[int, Stream], outputs: int) -> str:
+    def check_stepped(self, trajectories: Mapping[int, Trajectory], outputs: int) -> str:
         """After a step, each of the `outputs` must have been stepped, because its noise levels are its scheduler's."""
         if self.has_several:
-            are_stepped = all(streams[id(scheduler)].steps for scheduler in self.steppers)
+            are_stepped = all(trajectories[id(scheduler)].steps for scheduler in self.steppers)
         else:
-            are_stepped = sum(stream.steps > 0 for stream in streams.values()) >= outputs
+            stepped = [trajectory for trajectory in trajectories.values() if trajectory.steps > 0]
+            are_stepped = len(stepped) >= outputs
         return "" if are_stepped else NOT_ALL_STEPPED

@@ -12,8 +12,9 @@ from galaxydit.context_parallel import token_group
 from galaxydit.families import Family
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.guidance import guidance_of, says_guided
-from galaxydit.runtime.loop import Loop, UndeclaredError
+from galaxydit.runtime.loop import Loop
 from galaxydit.runtime.source import Source
+from galaxydit.runtime.undeclared import UndeclaredError
 from galaxydit.runtime.window import Window
 
 ALWAYS_MOVING = ("hidden_states", "timestep", "return_dict")
@@ -32,12 +33,17 @@ def place(
     latent = inputs.get("hidden_states")
     if not isinstance(latent, Tensor):
         raise UndeclaredError("the transformer was called without hidden_states, so it is computed in full")
-    inputs_of_streams = [inputs.get(stream.input) for stream in family.streams]
-    latents = [tensor for tensor in inputs_of_streams if isinstance(tensor, Tensor)]
+    latents = []
+    for stream in family.streams:
+        tensor = inputs.get(stream.input)
+        if isinstance(tensor, Tensor):
+            latents.append(tensor)
     moving = {*ALWAYS_MOVING, *family.moving}
     conditions = {name: value for name, value in inputs.items() if name not in moving}
+    # Other adapters or scales change predictions as another prompt does.
     conditions["adapters"] = (hash(adapter_states(transformer)), adapter_sizes(transformer))
-    guidance_scale, group = guidance_of(source.pipe, component), token_group(transformer)
+    guidance_scale = guidance_of(source.pipe, component)
+    group = token_group(transformer)
     window, branch, info, changed = loop.call(
         component, context, inputs.get("timestep"), latents, conditions, guidance_scale, group
     )
@@ -46,6 +52,9 @@ def place(
             "gradients are recorded through this call, and a prediction has none, so it is computed in full; call "
             "inside torch.no_grad() to reuse steps"
         )
+    is_guided = None
+    if source.may_be_running:  # else the pipeline speaks of its last video
+        is_guided = says_guided(source.pipe)
     call = Call(
         component=component,
         window=window.name,
@@ -54,7 +63,7 @@ def place(
         latent=latent,
         inputs=inputs,
         changed=changed,
-        is_guided=says_guided(source.pipe) if source.may_be_running else None,  # else it is of the last video
+        is_guided=is_guided,
         guidance_scale=window.guidance_scale,
     )
     return call, window

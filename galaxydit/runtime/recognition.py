@@ -21,9 +21,11 @@ def family_of(transformer: nn.Module) -> Family:
     GalaxyDiTError for an unknown class without such a list and, with the reason, for a class that is known not to work.
     """
     refuse_unsupported(transformer)
-    if known := _known_family(transformer):
+    known = _known_family(transformer)
+    if known is not None:
         return known
-    kind, name = type(transformer).__name__, _stack_of(transformer)
+    kind = type(transformer).__name__
+    name = _stack_of(transformer)
     if name is not None:
         warnings.warn(
             f"galaxydit: {kind} is no family that galaxydit knows; {name} is taken for its blocks, so compare a "
@@ -46,23 +48,33 @@ def class_names(module: Any) -> list[str]:
 
 
 def _known_family(module: nn.Module) -> Family | None:
-    return next((FAMILIES[name] for name in class_names(module) if name in FAMILIES), None)
+    for name in class_names(module):
+        if name in FAMILIES:
+            return FAMILIES[name]
+    return None
 
 
 def _stack_of(module: nn.Module) -> str | None:
     """Name of the child that is a list of modules of one class and holds more than half of all parameters, or None."""
-    total = sum(parameter.numel() for parameter in module.parameters())
     for name, child in module.named_children():
-        size = sum(parameter.numel() for parameter in child.parameters())
-        is_list = isinstance(child, nn.ModuleList) and len(child) > 1 and len({type(block) for block in child}) == 1
-        if is_list and 2 * size > total:
+        if not isinstance(child, nn.ModuleList) or len(child) < 2:
+            continue
+        kinds = {type(block) for block in child}
+        if len(kinds) == 1 and 2 * _size(child) > _size(module):
             return name
     return None
 
 
+def _size(module: nn.Module) -> int:
+    """Number of parameters."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
 def blocks_of(transformer: nn.Module, family: Family) -> list[nn.Module]:
     """All blocks of a transformer, list by list as in `Family.stacks`. Raises GalaxyDiTError if there are none."""
-    blocks = [block for stack in family.stacks for block in getattr(transformer, stack)]
+    blocks: list[nn.Module] = []
+    for stack in family.stacks:
+        blocks.extend(getattr(transformer, stack))
     if not blocks:
         raise GalaxyDiTError(
             f"transformer={type(transformer).__name__} has no blocks in {', '.join(family.stacks)}: expected at least "
@@ -82,12 +94,16 @@ def transformers_of(pipe: Any) -> dict[str, nn.Module]:
     if isinstance(pipe, nn.Module):
         return {"transformer": unwrap_compiled(pipe)}
     refuse_unsupported(pipe)
-    named = {name: getattr(pipe, name, None) for name in COMPONENTS} | getattr(pipe, "__dict__", {})
-    modules = {name: unwrap_compiled(module) for name, module in named.items() if isinstance(module, nn.Module)}
+    components = {name: getattr(pipe, name, None) for name in COMPONENTS}  # they may be properties
+    components |= getattr(pipe, "__dict__", {})
     transformers: dict[str, nn.Module] = {}
-    for name, module in modules.items():
-        is_new = all(module is not other for other in transformers.values())
-        if is_new and (name in COMPONENTS or _known_family(module) is not None or _denoises(name, module)):
+    for name, component in components.items():
+        if not isinstance(component, nn.Module):
+            continue
+        module = unwrap_compiled(component)
+        if any(module is known for known in transformers.values()):
+            continue
+        if name in COMPONENTS or _known_family(module) is not None or _denoises(name, module):
             transformers[name] = module
     if not transformers:
         cure = "call its load_components() first" if hasattr(pipe, "load_components") else "pass one of these"
@@ -101,8 +117,9 @@ def transformers_of(pipe: Any) -> dict[str, nn.Module]:
 def _denoises(name: str, module: nn.Module) -> bool:
     """Whether a component of an unknown class looks like a transformer that denoises."""
     inputs = inspect.signature(type(module).forward).parameters
-    controls = "control" in f"{name} {type(module).__name__}".lower()
-    return not controls and {"hidden_states", "timestep"} <= set(inputs) and _stack_of(module) is not None
+    if "control" in f"{name} {type(module).__name__}".lower():
+        return False  # a ControlNet has the inputs and blocks of a transformer, but its outputs go into one
+    return "hidden_states" in inputs and "timestep" in inputs and _stack_of(module) is not None
 
 
 def unwrap_compiled(module: nn.Module) -> nn.Module:

@@ -66,7 +66,7 @@ class HookSet:
 
         def uncover() -> None:
             if vars(module).get(name) != method:
-                return
+                return  # another tool has put its own there since
             if before is None:
                 delattr(module, name)
             else:
@@ -85,6 +85,7 @@ class HookSet:
 
     def remove(self) -> None:
         self.disable()
+        # The last one first, because it may be around an earlier one.
         while self._hooks:
             _, undo = self._hooks.pop()
             with _CHANGING:
@@ -108,16 +109,23 @@ def insert_innermost(module: nn.Module, hook: PluginHook, *, is_registered: bool
     prepare its tensors (context parallelism), accelerate drops wrappers around its hook when it offloads again, and
     diffusers 0.42 disconnects a hook with `new_forward` when the hook beneath is removed.
     """
-    others = [one for holder, name in _slots(module) if isinstance(one := getattr(holder, name, None), HookedForward)]
+    # Another acceleration may be on a module that two pipelines share.
+    others = []
+    for holder, attribute in _slots(module):
+        forward = getattr(holder, attribute, None)
+        if isinstance(forward, HookedForward):
+            others.append(forward)
     holder, attribute = _innermost_slot(module)
     beneath = getattr(holder, attribute)
     wrapper = HookedForward(hook.new_forward, module)
     update_wrapper(wrapper, beneath)
-    # Another acceleration may be on a module that two pipelines share.
     wrapper.had_forward = others[0].had_forward if others else "forward" in vars(module)
-    wrapper.reference = reference = HookFunctionReference()
-    reference.pre_forward, reference.post_forward = hook.pre_forward, hook.post_forward
-    reference.forward, reference.original_forward = wrapper, beneath
+    reference = HookFunctionReference()
+    reference.pre_forward = hook.pre_forward
+    reference.post_forward = hook.post_forward
+    reference.forward = wrapper
+    reference.original_forward = beneath
+    wrapper.reference = reference
     hook.fn_ref = reference
     if is_registered:
         registry: Any = HookRegistry.check_if_exists_or_initialize(module)
@@ -156,9 +164,11 @@ def _deregister(module: nn.Module, name: str) -> None:
 def _slots(module: nn.Module) -> Iterator[tuple[Any, str]]:
     """Owner and name of every attribute that may hold a forward function of the module, wrapped or bare."""
     registry = getattr(module, "_diffusers_hook", None)
-    references = () if registry is None else registry._fn_refs
-    of_others = [(reference, name) for reference in references for name in ("forward", "original_forward")]
-    for holder, attribute in [(module, "forward"), (module, "_old_forward"), *of_others]:
+    slots = [(module, "forward"), (module, "_old_forward")]  # accelerate keeps the inner one in `_old_forward`
+    if registry is not None:
+        for reference in registry._fn_refs:
+            slots.extend([(reference, "forward"), (reference, "original_forward")])
+    for holder, attribute in slots:
         yield holder, attribute
         inner = getattr(holder, attribute, None)
         while isinstance(inner, HookedForward):
@@ -169,8 +179,11 @@ def _slots(module: nn.Module) -> Iterator[tuple[Any, str]]:
 def _innermost_slot(module: nn.Module) -> tuple[Any, str]:
     """Owner and name of the attribute that holds the module's bare forward function, inside all wrappers."""
     holder, attribute = _slot_of_others(module)
-    while isinstance(inner := getattr(holder, attribute), HookedForward):
-        holder, attribute = inner.reference, "original_forward"
+    inner = getattr(holder, attribute)
+    while isinstance(inner, HookedForward):
+        holder = inner.reference
+        attribute = "original_forward"
+        inner = getattr(holder, attribute)
     return holder, attribute
 
 
@@ -181,7 +194,11 @@ def _slot_of_others(module: nn.Module) -> tuple[Any, str]:
     if registry is not None and registry._fn_refs:
         reference = registry._fn_refs[0]
         attribute = "forward" if reference.original_forward is None else "original_forward"
-        inwards = getattr(reference, attribute)
-        if not (under_accelerate and getattr(getattr(inwards, "func", None), "__module__", "") == "accelerate.hooks"):
+        inwards = getattr(getattr(reference, attribute), "func", None)
+        # Of two wrappers the one that was put on first is inside, and holds the bare function.
+        leads_to_accelerate = under_accelerate and getattr(inwards, "__module__", "") == "accelerate.hooks"
+        if not leads_to_accelerate:
             return reference, attribute
-    return module, "_old_forward" if under_accelerate else "forward"
+    if under_accelerate:
+        return module, "_old_forward"
+    return module, "forward"

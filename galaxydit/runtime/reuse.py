@@ -2,7 +2,7 @@
 Several output tensors are packed: flattened and joined to one tensor.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.context_parallel import token_group
-from galaxydit.extrapolation import CachedStep, Reuse, correction, missed, predict
+from galaxydit.extrapolation import CachedStep, Reuse, correction, predict
 from galaxydit.proxies import relative_l2
 from galaxydit.runtime.clean import from_clean, to_clean
 from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.outputs import pack, tensors_of, unpack
 from galaxydit.runtime.rows import join_samples
 from galaxydit.runtime.slope_guard import GIVEN_UP, SlopeGuard
-from galaxydit.runtime.streams import WHOLE, Clock, Part, join, parts_of
+from galaxydit.runtime.streams import WHOLE, Part, join, parts_of
 from galaxydit.runtime.work import Work
 from galaxydit.schedulers import Noise
 from galaxydit.torch_compile import around_the_model, beside_the_model
@@ -38,15 +38,17 @@ class StepReuse:
     """Stores full steps of one transformer, and predicts and corrects from them.
 
     Attributes:
-        own: the user's `Reuse`, else the base class, which keeps nothing beside the tensor.
+        custom: the user's `Reuse`, else the base class, which keeps nothing beside the tensor.
         runs_forward: whether reused steps run embedding and output head around the predicted residual of the blocks;
             otherwise they leave the forward pass as soon as they are decided, and the output is predicted.
     """
 
     def __init__(self, transformer: nn.Module, config: GalaxyDiTConfig, warn: Warn) -> None:
-        self._transformer, self._config, self._warn = transformer, config, warn
-        self._is_own = isinstance(config.reuse, Reuse)
-        self.own = config.reuse if isinstance(config.reuse, Reuse) else Reuse()
+        self._transformer = transformer
+        self._config = config
+        self._warn = warn
+        self._is_custom = isinstance(config.reuse, Reuse)
+        self.custom = config.reuse if isinstance(config.reuse, Reuse) else Reuse()
         self.runs_forward = config.predicts == "residual"
         self.guard = SlopeGuard(transformer, config)
 
@@ -55,13 +57,15 @@ class StepReuse:
     @beside_the_model
     def predict(self, work: Work) -> Tensor:
         """The predicted tensor `(rows, ...)`: the output, packed to `(rows, elements)` if several, or the residual."""
-        return join_samples([self._predict(work, video) for video in work.videos])
+        tensors = [self._predict(work, video) for video in work.videos]
+        return join_samples(tensors)
 
     def _predict(self, work: Work, video: int) -> Tensor:
         history = work.history.steps[work.call.branch, video]
-        if self._is_own:
-            return self.own.predict(work.call, history)
-        return join([self._predict_part(work, video, part) for part in self._parts(work)])
+        if self._is_custom:
+            return self.custom.predict(work.call, history)
+        predicted = [self._predict_part(work, video, part) for part in self._parts(work)]
+        return join(predicted)
 
     def _predict_part(self, work: Work, video: int, part: Part) -> Tensor:
         config = self._config
@@ -73,7 +77,9 @@ class StepReuse:
         if self.runs_forward and len(work.generation.clocks) > 1:
             self._warn(SHARED_RESIDUAL, work.generation)
             return 0
-        return work.generation.order if self.follows_slope(work, video, part.stream) else 0
+        if not self.follows_slope(work, video, part.stream):
+            return 0
+        return work.generation.order
 
     def _parts(self, work: Work) -> tuple[Part, ...]:
         """The parts of what is stored: each output stream, or the residual as a whole."""
@@ -107,15 +113,20 @@ class StepReuse:
             return
         if self._config.history_length == 0:
             return
-        if len(work.generation.clocks) > 1 and len(outputs) not in (1, len(work.generation.clocks)):
+        streams = len(work.generation.clocks)
+        if streams > 1 and len(outputs) not in (1, streams):
             self._warn(OTHER_OUTPUTS, work.generation)
             return
         if work.mix is not None:
-            clean = to_clean(outputs[0], work.call.latent, work.mix) if len(outputs) == 1 else None
+            clean = None
+            if len(outputs) == 1:
+                clean = to_clean(outputs[0], work.call.latent, work.mix)
             if clean is not None:
                 outputs = (clean,)
             elif work.generation.noise is Noise.POSSIBLE:
-                work.generation.reuses_clean, work.mix = False, None
+                # The scheduler draws noise only if its step is told to, so outputs may be reused as they are.
+                work.generation.reuses_clean = False
+                work.mix = None
             else:
                 work.generation.cannot_reuse = "the output of this model does not have the shape of its latent"
                 return
@@ -123,18 +134,23 @@ class StepReuse:
             self._keep(work, outputs)
 
     def _keep(self, work: Work, outputs: tuple[Tensor, ...]) -> None:
-        call, history, count = work.call, work.history, len(work.videos)
+        call, history = work.call, work.history
         history.shapes[call.branch] = tuple(output.shape for output in outputs)
-        tensor = work.residual if self.runs_forward else pack([output.detach() for output in outputs])
+        tensor = work.residual
+        if not self.runs_forward:
+            tensor = pack([output.detach() for output in outputs])
         if tensor is None:
             self._warn("the block stack did not run as expected, so nothing of it is reused", work.generation)
             return
+        count = len(work.videos)
         if count > 1 and len(tensor) != len(call.latent):
             text = "the samples of a batch cannot be told apart in the output, so it is computed in full"
             self._warn(text, work.generation)
             return
         for place, video in enumerate(work.videos):
-            rows = tensor if count == 1 else tensor[place::count].clone()
+            rows = tensor
+            if count > 1:
+                rows = tensor[place::count].clone()  # a view would keep the whole batch in memory
             self._keep_video(work, video, rows)
         history.was_guided = call.is_guided
 
@@ -146,11 +162,13 @@ class StepReuse:
             past = ()
         if self._config.policy.learns_errors and past:
             history.errors[key] = self._error(work, rows, self._predict(work, video))
-        if not self._is_own and work.generation.order == 1 and len(past) > 1:
+        if not self._is_custom and work.generation.order == 1 and len(past) > 1:
             self.guard.measure(work, past, rows, video, self._parts(work))
-        measured, side = self.own.measure(call, rows, past), self.own.side(call)
-        step = CachedStep(call.info.step, call.info.sigma, rows, side, measured)
-        history.steps[key] = (*past, step)[-self._config.history_length :]
+        measured = self.custom.measure(call, rows, past)
+        step = CachedStep(call.info.step, call.info.sigma, rows, self.custom.side(call), measured)
+        steps = (*past, step)
+        history.steps[key] = steps[-self._config.history_length :]
+        # Corrections count the steps that were reused since this one.
         history.missed.pop(key, None)
 
     def _error(self, work: Work, rows: Tensor, predicted: Tensor) -> Tensor:
@@ -160,44 +178,6 @@ class StepReuse:
         return errors[0] if len(errors) == 1 else torch.stack(errors).amax(dim=0)
 
     # Corrections
-
-    @beside_the_model
-    def correction_weights(self, work: Work) -> list[tuple[float, ...]]:
-        """For each video, by stream: the accumulated error of the steps reused since its last full step / the error of
-        reuse at this step, without the configured share; 0 without such steps. Empty if nothing may be corrected, and
-        at the last step, because no later step would remove the noise of a correction."""
-        call, history, generation = work.call, work.history, work.generation
-        if not self._config.correction or call.info.is_last:
-            return []
-        if call.is_guided != history.was_guided:
-            return []  # the guidance weights of the reused steps were other ones
-        keys = [(call.branch, video) for video in work.videos]
-        reused = []
-        for key in keys:
-            missing = history.missed.get(key, []) if history.steps.get(key) else []
-            reused.append([step for step in missing if step >= work.window.steady_since])
-        if not any(reused) or not self._corrects(generation):
-            return []
-        weights = []
-        for key, steps in zip(keys, reused, strict=True):
-            newest = history.steps[key][-1].step if steps else 0
-            weights.append(tuple(_missed(clock, newest, call.info.step, steps) for clock in generation.clocks))
-        return weights
-
-    @staticmethod
-    def _corrects(generation: Generation) -> bool:
-        """Whether the scheduler is known and draws no noise; if not, notes the reason."""
-        if generation.scheduler is None:
-            generation.note(
-                "the scheduler is unknown, so full steps correct nothing: pass scheduler=... to `accelerate`"
-            )
-            return False
-        if generation.noise is Noise.DRAWN:
-            generation.note(
-                "the scheduler draws noise in every step, so full steps correct nothing, and reuse is of order 0"
-            )
-            return False
-        return True
 
     @around_the_model
     def correct(
@@ -217,7 +197,9 @@ class StepReuse:
     def _corrected(
         self, work: Work, outputs: tuple[Tensor, ...], reused: tuple[Tensor, ...], weights: list[tuple[float, ...]]
     ) -> tuple[Tensor, ...]:
-        count, computed, predicted = len(work.videos), pack(outputs), pack(reused)
+        computed = pack(outputs)
+        predicted = pack(reused)
+        count = len(work.videos)
         shapes = tuple(output.shape for output in outputs)
         parts = parts_of(work.generation.clocks, shapes)
         videos = []
@@ -225,6 +207,7 @@ class StepReuse:
             rows, rows_predicted = computed[place::count], predicted[place::count]
             if any(weights_of_parts):
                 corrected = []
+                # Outputs that were joined have one part, which takes the first weight.
                 for part, weight in zip(parts, weights_of_parts, strict=False):
                     corrected.append(self._correct_part(work, place, part, weight, rows, rows_predicted))
                 rows = join(corrected)
@@ -242,13 +225,3 @@ class StepReuse:
         order = min(self._order(work, video, part), known - 1)
         added = correction(computed, part.of(predicted), weight, order, self._config.correction_share)
         return added.add_(computed)
-
-
-def has_weight(weights: Sequence[Sequence[float]]) -> bool:
-    """Whether anything is corrected."""
-    return any(any(weights_of_parts) for weights_of_parts in weights)
-
-
-def _missed(clock: Clock, newest: int, step: int, reused: Sequence[int]) -> float:
-    """`extrapolation.missed` of one stream; 0 without reused steps."""
-    return missed(clock.sigmas, clock.response, newest, step, reused) if reused else 0.0

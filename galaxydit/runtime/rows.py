@@ -1,6 +1,7 @@
 """The rows of a batch: of n samples, sample i has the rows i, i + n, i + 2 n and so on, one for each branch in it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -23,16 +24,20 @@ def sample_count(latent: Tensor) -> int:
 
 def rows_of(places: Sequence[int], count: int, rows: int) -> list[int]:
     """Indices of the rows of the samples at these places, in a batch of `count` samples and `rows` rows."""
-    chosen = set(places)
-    return [row for row in range(rows) if row % count in chosen]
+    return [row for row in range(rows) if row % count in places]
 
 
 def take_rows(value: Any, rows: list[int], count: int) -> Any:
     """These rows of a tensor, or of each in a tuple, in a batch of `count` rows; None if that is impossible. A tensor
     may hold several entries for each row, next to each other."""
     if isinstance(value, tuple):
-        taken = tuple(take_rows(item, rows, count) for item in value)
-        return None if any(item is None for item in taken) else taken
+        taken = []
+        for item in value:
+            part = take_rows(item, rows, count)
+            if part is None:
+                return None
+            taken.append(part)
+        return tuple(taken)
     if not isinstance(value, Tensor) or value.ndim == 0 or len(value) % count:
         return None
     index = torch.tensor(rows, device=value.device)
@@ -43,35 +48,49 @@ def take_rows(value: Any, rows: list[int], count: int) -> Any:
 def take_inputs(inputs: Mapping[str, Any], rows: list[int], count: int) -> dict[str, Any]:
     """The inputs of a call for some `rows` of its `count`: tensors with `count` rows keep only these, and so do several
     images for each row in `encoder_hidden_states_image`. Vectors that count positions or layers are unchanged."""
-    return {
-        name: take_rows(value, rows, count)
-        if (_has_rows(value, count) and not (value.ndim == 1 and _is_shared(name)))
-        or (name == "encoder_hidden_states_image" and isinstance(value, Tensor) and len(value) % count == 0)
-        else value
-        for name, value in inputs.items()
-    }
+    taken = {}
+    for name, value in inputs.items():
+        is_divided = _has_rows(value, count)
+        if is_divided and value.ndim == 1 and _is_shared(name):
+            is_divided = False  # it is as long as the batch by chance
+        if name == "encoder_hidden_states_image" and isinstance(value, Tensor):
+            is_divided = len(value) % count == 0
+        taken[name] = take_rows(value, rows, count) if is_divided else value
+    return taken
 
 
 def are_divisible(inputs: Mapping[str, Any], count: int) -> bool:
     """Whether `take_inputs` can divide a batch of `count` rows: none are in a list, tuple or mapping."""
     for name, value in inputs.items():
-        held = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-        if not _is_shared(name) and any(_has_rows(item, count) for item in held):
+        if _is_shared(name):
+            continue
+        items: Iterable[Any] = ()
+        if isinstance(value, Mapping):
+            items = value.values()
+        elif isinstance(value, list | tuple):
+            items = value
+        if any(_has_rows(item, count) for item in items):
             return False
     return True
 
 
 def join_samples(tensors: Sequence[Tensor]) -> Tensor:
     """Interleave the tensors of all samples, each `(branches, ...)`, into one batch."""
-    return tensors[0] if len(tensors) == 1 else torch.stack(tuple(tensors), dim=1).flatten(0, 1)
+    if len(tensors) == 1:
+        return tensors[0]
+    return torch.stack(tuple(tensors), dim=1).flatten(0, 1)
 
 
 @beside_the_model
 def join_rows(parts: Sequence[Sequence[Tensor]], rows: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
     """Put the outputs of several calls back into the order of the batch; `rows` are the batch rows of each call."""
-    order = torch.tensor([row for part in rows for row in part], device="cpu")
-    outputs = [torch.cat(tensors) for tensors in zip(*parts, strict=True)]
-    return tuple(output.index_select(0, order.argsort().to(output.device)) for output in outputs)
+    # On the CPU, also if the user has set another default device, where sorting would wait for the queue.
+    places = torch.tensor(list(chain.from_iterable(rows)), device="cpu").argsort()
+    outputs = []
+    for tensors in zip(*parts, strict=True):
+        output = torch.cat(tensors)
+        outputs.append(output.index_select(0, places.to(output.device)))
+    return tuple(outputs)
 
 
 def _has_rows(value: Any, count: int) -> bool:

@@ -34,7 +34,8 @@ class _Settings:
         if "use_dynamic_shifting" in config:
             config["use_dynamic_shifting"] = False  # set_timesteps would need `mu`, and its timesteps are replaced
         tensors = {name: getattr(scheduler, name) for name in ("timesteps", "sigmas") if hasattr(scheduler, name)}
-        levels = tuple(values_of(tensors["sigmas" if "sigmas" in tensors else "timesteps"]))
+        told_by = "sigmas" if "sigmas" in tensors else "timesteps"
+        levels = tuple(values_of(tensors[told_by]))
         return cls(type(scheduler), repr(config), scheduler.num_inference_steps, levels, first, config, tensors)
 
     def fresh(self) -> Any:
@@ -73,13 +74,16 @@ def _measured(settings: _Settings, steps: int) -> tuple[float, ...] | None:
     latent = torch.zeros(steps + 2, 1, 1, 1, 1, dtype=torch.float64, device="cpu")
     with torch.device("cpu"), suppress(Exception):  # whatever a scheduler raises here, the generation must go on
         fresh = settings.fresh()
-        own_noise = {"generator": torch.Generator()} if "generator" in _parameters(fresh.step) else {}
+        own_noise = {}
+        if "generator" in _parameters(fresh.step):
+            own_noise["generator"] = torch.Generator()  # the user's random state stays as it is
         for step in range(settings.first, steps):
             prediction = impulses[:, step].reshape(latent.shape)
             latent = fresh.step(prediction, fresh.timesteps[step], latent, return_dict=False, **own_noise)[0]
         *responses, together, nothing = (-latent.flatten()).tolist()
         allowed = TOLERANCE * max(map(abs, responses))
-        if len(fresh.timesteps) == steps and abs(nothing) <= allowed and abs(together - sum(responses)) <= allowed:
+        is_linear = abs(nothing) <= allowed and abs(together - sum(responses)) <= allowed
+        if is_linear and len(fresh.timesteps) == steps:
             return tuple(responses)
     return None
 

@@ -43,7 +43,8 @@ class Session:
         self.listener = listener or Listener()
         self.generations: list[Generation] = []
         self.current: Generation | None = None
-        self.text_seconds = self.text_joules = 0.0
+        self.text_seconds = 0.0
+        self.text_joules = 0.0
         self.watch: Stopwatch | None = None
         self._reports: deque[tuple[Any, Report]] = deque(maxlen=keep_reports)  # with the owner of each
         self.lock = threading.RLock()
@@ -53,9 +54,10 @@ class Session:
         """The reports of the last generations, by their beginning, of one owner if given; the generation of the latest
         call is the last."""
         with self.lock:
-            latest = sorted(self.generations, key=lambda one: one is self.current)
-            reports = [*self._reports, *((one.owner, one.report()) for one in latest)]
-        return [report for known, report in reports if owner is None or known is owner]
+            reports = list(self._reports)
+            for generation in self._latest_last():
+                reports.append((generation.owner, generation.report()))
+        return [report for its_owner, report in reports if owner is None or its_owner is owner]
 
     def add_text(self, seconds: float, joules: float) -> None:
         """Add text encoding, for the next generation."""
@@ -74,9 +76,11 @@ class Session:
             watch = Stopwatch(latent.device, id(self), text=self.text_joules)
             watch.mark(FIRST, wait=False, read=self.watch is None)
             generation = Generation(loop, owner, terms, info, watch, self.watch, self.text_seconds)
-            self.text_seconds = self.text_joules = 0.0
+            self.text_seconds = 0.0
+            self.text_joules = 0.0
             self.generations.append(generation)
-            self.current = loop.generation = generation
+            self.current = generation
+            loop.generation = generation
             self._compare(generation, terms, tuple(latent.shape[1:]))
         return generation
 
@@ -98,13 +102,16 @@ class Session:
         self._finish(generation)
         self._reports.append((generation.owner, generation.report()))
         self.generations.remove(generation)
-        self.current = None if self.current is generation else self.current
+        if self.current is generation:
+            self.current = None
 
     def _finish(self, generation: Generation) -> None:
         if generation.finished:
             return
         self.check_afterwards(generation)
-        if text := shortfall(report := generation.report()):
+        report = generation.report()
+        text = shortfall(report)
+        if text:
             warnings.warn(f"galaxydit: {text}", FullComputeWarning, stacklevel=2)
         generation.release()
         self.listener.add(report)
@@ -121,6 +128,7 @@ class Session:
         if generation is None or generation.finished or generation.thread != threading.get_ident():
             return
         with self.lock:
+            # The joules of a video that ranks share are those of all, and here they may not meet.
             if generation.is_metered_here and generation.watch.has(DECODED) and not self._is_shared:
                 generation.watch.mark(END, wait=False)
                 generation.watch.share(None)
@@ -129,9 +137,13 @@ class Session:
     def close(self, owner: Any | None = None) -> None:
         """End the generations of an owner, or all; finished ones make room by `keep_reports`, too."""
         with self.lock:
-            for generation in sorted(self.generations, key=lambda one: one is self.current):
+            for generation in self._latest_last():
                 if owner is None or generation.owner is owner or generation.finished:
                     self._archive(generation)
+
+    def _latest_last(self) -> list[Generation]:
+        """The generations, of which that of the latest call is the last."""
+        return sorted(self.generations, key=lambda generation: generation is self.current)
 
     @property
     def _is_shared(self) -> bool:
@@ -172,6 +184,7 @@ class Session:
     def decoded(self) -> None:
         """Store the end of decoding; called after each part that the VAE decodes, so the last part counts."""
         current = self.current
+        # Before the last step, a VAE decodes a preview or another video.
         if current is not None and not current.finished and current.step == current.steps - 1:
             current.watch.mark(DECODED, wait=False, read=False)
 

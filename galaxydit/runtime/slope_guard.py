@@ -15,9 +15,9 @@ from galaxydit.runtime.streams import Part
 from galaxydit.runtime.work import Work
 from galaxydit.torch_compile import beside_the_model
 
-# The slope has failed where order 1 errs so many times as much as order 0 (root mean square); it is not followed after
-# this number of failures among this number of last full steps.
-WORSE, FAILURES, AMONG = 3.0, 3, 8
+WORSE = 3.0  # times the error of order 0 (root mean square), from which on order 1 has failed at a full step
+FAILURES = 3  # so many of them, and the slope is not followed
+AMONG = 8  # last full steps among which failures are counted
 SAMPLED = 2**16  # values of a cached tensor
 GIVEN_UP = (
     f"predictions of order 1 erred more than {WORSE:g} times as much as those of order 0 at {FAILURES} of "
@@ -38,6 +38,7 @@ class SlopeGuard:
         each branch in the scope. The host waits for the errors of the newest full step only where they decide.
         """
         newest = work.history.steps[work.call.branch, video][-1].step
+        # Errors that were read already may decide; each further reading makes the host wait.
         for until in (0, newest, work.call.info.step):
             _judge(work.history, until)
             if _most_failures(work, video, stream) < FAILURES:
@@ -48,8 +49,8 @@ class SlopeGuard:
         self, work: Work, past: tuple[CachedStep, ...], rows: Tensor, video: int, parts: Sequence[Part]
     ) -> None:
         """Keep the errors with which the steps before predict `rows`, the tensor of a full step."""
-        errors = torch.stack([self._errors(work, past, rows, part) for part in parts])
-        errors = sum_over(token_group(self._transformer), errors)
+        of_parts = [self._errors(work, past, rows, part) for part in parts]
+        errors = sum_over(token_group(self._transformer), torch.stack(of_parts))
         keys = tuple((work.call.branch, video, part.stream) for part in parts)
         work.history.slope_errors.append((work.call.info.step, keys, HostCopy(errors)))
 
@@ -58,8 +59,10 @@ class SlopeGuard:
         config = self._config
         sampled = tuple(step._replace(tensor=_sampled(step.tensor)) for step in part.history(past))
         sigma = part.sigma(work.call.info)
-        predicted = [predict(sampled, sigma, order, config.slope, config.largest_ahead) for order in (1, 0)]
-        return (torch.stack(predicted) - _sampled(part.of(rows))).square().sum(1)
+        sloped = predict(sampled, sigma, 1, config.slope, config.largest_ahead)
+        repeated = predict(sampled, sigma, 0)
+        errors = torch.stack([sloped, repeated]) - _sampled(part.of(rows))
+        return errors.square().sum(1)
 
 
 def _most_failures(work: Work, video: int, stream: int) -> int:
@@ -71,8 +74,10 @@ def _most_failures(work: Work, video: int, stream: int) -> int:
             unread.extend(keys)
     most = 0
     for key in {*failed, *unread}:
-        branch, *of_stream = key
-        if (work.is_joint or branch == work.call.branch) and of_stream == [video, stream]:
+        branch, other_video, other_stream = key
+        if (other_video, other_stream) != (video, stream):
+            continue
+        if work.is_joint or branch == work.call.branch:
             most = max(most, sum(failed.get(key, ())) + unread.count(key))
     return most
 
@@ -83,8 +88,12 @@ def _judge(history: History, until: int) -> None:
     if not due:
         return
     history.slope_errors = history.slope_errors[len(due) :]
-    errors = torch.cat([copy.tensor() for *_, copy in due]).tolist()
-    judged = [key for _, keys, _ in due for key in keys]
+    judged: list[StreamKey] = []
+    tensors = []
+    for _, keys, copy in due:
+        judged.extend(keys)
+        tensors.append(copy.tensor())
+    errors = torch.cat(tensors).tolist()  # read at once
     for key, (sloped, repeated) in zip(judged, errors, strict=True):
         failed = sloped > WORSE**2 * repeated
         history.slope_failures[key] = (*history.slope_failures.get(key, ()), failed)[-AMONG:]

@@ -19,19 +19,24 @@ class Source:
     @property
     def device(self) -> torch.device:
         """The device that computes the transformer; with offloading, the transformer may still be elsewhere."""
-        first = next(self.transformer.parameters(), None)
-        own = torch.device("cpu") if first is None else first.device
-        return getattr(self.pipe, "_execution_device", own) or own
+        device = torch.device("cpu")
+        weight = next(self.transformer.parameters(), None)
+        if weight is not None:
+            device = weight.device
+        return getattr(self.pipe, "_execution_device", device) or device
 
     @property
     def scheduler(self) -> Any | None:
-        own = self.own_scheduler
-        return getattr(self.pipe, "scheduler", None) if own is None else own
+        if self.own_scheduler is not None:
+            return self.own_scheduler
+        return getattr(self.pipe, "scheduler", None)
 
     @property
     def may_be_running(self) -> bool:
         """Whether the pipeline's own loop is under way; True where the pipeline does not say."""
-        return getattr(self.pipe, "_current_timestep", self.pipe is not self.transformer or None) is not None
+        if not hasattr(self.pipe, "_current_timestep"):
+            return self.pipe is not self.transformer
+        return self.pipe._current_timestep is not None
 
 
 Differences = Callable[[int, tuple[float, ...] | None, Source, tuple[int, ...], int], tuple[list[str], list[str]]]

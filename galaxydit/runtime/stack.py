@@ -44,15 +44,23 @@ class Stack:
         decider: Decider,
         warn: Warn,
     ) -> None:
-        self._family, self._observer, self._warn = family, observer, warn
-        self._reuse, self._videos, self._decider = reuse, videos, decider
+        self._family = family
+        self._observer = observer
+        self._warn = warn
+        self._reuse = reuse
+        self._videos = videos
+        self._decider = decider
         self.blocks = len(blocks_of(transformer, family))
-        self.policy_proxy = config.watched if config.policy.reads_proxy else None
-        names = {*observer.proxies, *reuse.own.proxies}
+        self.policy_proxy: Proxy | None = None
+        if config.policy.reads_proxy:
+            self.policy_proxy = config.watched
+        names = {*observer.proxies, *reuse.custom.proxies}
         self.watched_proxies = [proxy for name, proxy in PROXIES.items() if name in names]
         if self.policy_proxy is not None and self.policy_proxy not in self.watched_proxies:
+            # A proxy that the user defined is not in `PROXIES`.
             self.watched_proxies.append(self.policy_proxy)
         reads_inside = any(proxy.place is not Place.LATENT for proxy in self.watched_proxies)
+        # Residual reuse skips each block; with output reuse, a proxy needs the first block at most.
         self.hooked_blocks = range(self.blocks if reuse.runs_forward else int(reads_inside))
         self.under_way = _UnderWay()
 
@@ -73,23 +81,31 @@ class Stack:
     def _read(self, work: Work, proxy: Proxy, tensors: tuple[Any, ...]) -> None:
         # The proxy of the policy is read once in each step, in the branch that is called first.
         drives = not work.decisions and proxy is self.policy_proxy
-        is_observed, is_kept = proxy.name in self._observer.proxies, proxy.name in self._reuse.own.proxies
+        is_observed = proxy.name in self._observer.proxies
+        is_kept = proxy.name in self._reuse.custom.proxies
         if not drives and not is_observed and not is_kept:
             return
-        needed = (*tensors, work.block_input) if proxy.needs_block_input else tensors
-        current = proxy.tensor(*needed).detach()
+        if proxy.needs_block_input:
+            tensors = (*tensors, work.block_input)
+        current = proxy.tensor(*tensors).detach()
         if is_kept:
             work.keep_proxy(proxy.name, current)
         if is_observed:
             self._observer.on_proxy(work.call, proxy.name, current)
         if drives:
-            self._decider.decide(work, current, self._videos.distances(work, current))
-            work.blocks_run = proxy.cost if work.is_reused else 0.0
+            self._decide(work, proxy, current)
+
+    def _decide(self, work: Work, proxy: Proxy, current: Tensor) -> None:
+        """Decide a call by its proxy. Raises LeaveForward where nothing more of the forward pass is needed."""
+        self._decider.decide(work, current, self._videos.distances(work, current))
+        work.blocks_run = proxy.cost if work.is_reused else 0.0
+        if work.is_reused:
+            # Before the forward pass there is none to leave; before the blocks, the skipped stack adds the residual.
             goes_on = proxy.place is Place.MODULE and self._reuse.runs_forward
-            if work.is_reused and proxy.place is not Place.LATENT and not goes_on:
+            if proxy.place is not Place.LATENT and not goes_on:
                 raise LeaveForward
-            if work.is_mixed and proxy.place in (Place.MODULE, Place.BLOCK_INPUT):
-                raise LeaveForward
+        if work.is_mixed and proxy.place in (Place.MODULE, Place.BLOCK_INPUT):
+            raise LeaveForward
 
     @around_the_model
     def run_module(self, path: str, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -119,7 +135,9 @@ class Stack:
             return forward(*args, **kwargs)
         is_last = index == self.blocks - 1
         if work.skips_stack:
-            return hidden + self._reuse.predict(work) if is_last else hidden
+            if is_last:
+                return hidden + self._reuse.predict(work)
+            return hidden
         if index == 0:
             return self._run_first(work, hidden, forward, args, kwargs)
         output = forward(*args, **kwargs)
@@ -141,15 +159,24 @@ class Stack:
         try:
             self.read(Place.BLOCK_INPUT, hidden, self._family.time_embedding_of(args, kwargs))
             output = forward(*args, **kwargs)
-            outputs = (output,) if isinstance(output, Tensor) else output  # some models return the text first
-            same = (tensor for tensor in outputs if isinstance(tensor, Tensor) and tensor.shape == hidden.shape)
-            if (after := next(same, None)) is not None:
-                self.read(Place.BLOCK_OUTPUT, hidden, after)
+            hidden_after = _hidden_in(output, hidden)
+            if hidden_after is not None:
+                self.read(Place.BLOCK_OUTPUT, hidden, hidden_after)
             if work.is_mixed:
-                work.first_output, work.blocks_run = output, 1.0
+                work.first_output = output
+                work.blocks_run = 1.0
                 raise LeaveForward
         except LeaveForward:
             if self._reuse.runs_forward and work.skips_stack:
                 return hidden
             raise
         return output
+
+
+def _hidden_in(output: Any, hidden: Tensor) -> Tensor | None:
+    """The hidden states in a block's output; some models return the text first."""
+    outputs = (output,) if isinstance(output, Tensor) else output
+    for tensor in outputs:
+        if isinstance(tensor, Tensor) and tensor.shape == hidden.shape:
+            return tensor
+    return None

@@ -33,7 +33,9 @@ class Clock:
     @cached_property
     def response(self) -> tuple[float, ...] | None:
         """`scheduler_response`, measured when it is first read; None without sigmas."""
-        return None if self.sigmas is None else scheduler_response(self.scheduler, self.sigmas, self.first)
+        if self.sigmas is None:
+            return None
+        return scheduler_response(self.scheduler, self.sigmas, self.first)
 
     def sigma(self, step: int) -> float:
         """Noise level of a step in [0, 1]."""
@@ -42,7 +44,7 @@ class Clock:
 
 def clocks_of(schedulers: Sequence[Any | None], steps: int, first: int) -> tuple[Clock, ...]:
     """One clock for each stream; a single one where all streams have equal noise levels."""
-    main, *others = (Clock(scheduler, steps, first) for scheduler in schedulers)
+    main, *others = [Clock(scheduler, steps, first) for scheduler in schedulers]
     if all(other.scheduler is main.scheduler or other.sigmas == main.sigmas for other in others):
         return (main,)
     return (main, *others)
@@ -62,7 +64,9 @@ class Part:
     columns: slice | None = None
 
     def of(self, tensor: Tensor) -> Tensor:
-        return tensor if self.columns is None else tensor[:, self.columns]
+        if self.columns is None:
+            return tensor
+        return tensor[:, self.columns]
 
     def history(self, steps: tuple[CachedStep, ...]) -> tuple[CachedStep, ...]:
         """The full steps with this stream's values and noise levels."""
@@ -70,12 +74,16 @@ class Part:
             return steps
         parts = []
         for step in steps:
-            sigma = step.sigma if self.clock is None else self.clock.sigma(step.step)
-            parts.append(step._replace(tensor=self.of(step.tensor), sigma=sigma))
+            part = step._replace(tensor=self.of(step.tensor))
+            if self.clock is not None:
+                part = part._replace(sigma=self.clock.sigma(step.step))
+            parts.append(part)
         return tuple(parts)
 
     def sigma(self, info: StepInfo) -> float:
-        return info.sigma if self.clock is None else self.clock.sigma(info.step)
+        if self.clock is None:
+            return info.sigma
+        return self.clock.sigma(info.step)
 
 
 WHOLE = (Part(0),)
@@ -85,12 +93,13 @@ WHOLE = (Part(0),)
 def parts_of(clocks: Sequence[Clock], shapes: Sequence[torch.Size]) -> tuple[Part, ...]:
     """The parts of a packed tensor of outputs of these `shapes`, each of another clock."""
     if len(clocks) == 1 or len(shapes) < 2:
-        return WHOLE
+        return WHOLE  # with equal noise levels, one prediction holds for all columns
     parts = []
     start = 0
     for index, (clock, shape) in enumerate(zip(clocks, shapes, strict=True)):
         end = start + shape[1:].numel()
-        parts.append(Part(index, clock if index else None, slice(start, end)))
+        own_clock = clock if index > 0 else None  # the first stream has the call's noise level
+        parts.append(Part(index, own_clock, slice(start, end)))
         start = end
     return tuple(parts)
 

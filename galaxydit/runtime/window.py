@@ -1,22 +1,20 @@
-"""The calls of one latent of a denoising loop, or of one window or tile of it, and the latents it is stepped to."""
+"""The calls of one latent of a denoising loop, or of one window or tile of it."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from galaxydit.context_parallel import sum_over
 from galaxydit.runtime.known_value import KnownValue, changed
-from galaxydit.runtime.latents import HostCopy, LatentComparison, Returned
-from galaxydit.schedulers import counter_of
+from galaxydit.runtime.latent_check import LatentCheck
+from galaxydit.runtime.latents import EARLY
 
 REMEMBERED = 7  # steps whose branches are known
 RECENT = 4  # steps after which a branch that is not called any more is forgotten
-EARLY = 2  # first steps, which teach where the latent stands in the transformer's input
+# Periods with which a branch may be called, in steps, and how many steps must have shown it.
+PERIODS = ((1, RECENT), (2, 5), (3, 7))
 WINDOWS = ("window", "tile")  # with which names of windows begin
 
 Called = tuple[str, str]
@@ -31,48 +29,6 @@ def window_of(name: str) -> str:
     return name if name.startswith(WINDOWS) else ""
 
 
-class Latent(Enum):
-    """How a call's latent relates to what `step` returned: as expected, of unknown relation, or another one."""
-
-    EXPECTED, UNKNOWN, BROKEN = range(3)
-
-
-@dataclass(eq=False)
-class Stream:
-    """The latents that one scheduler hands on from step to step in this loop.
-
-    Attributes:
-        steps: how many were told. index: the scheduler's counter before the latest one.
-        returned: by the latest `step`; `replaced` by the step before it.
-    """
-
-    scheduler: Any
-    steps: int = 0
-    index: int | None = None
-    returned: Returned | None = None
-    replaced: Returned | None = None
-
-    def enter(self) -> None:
-        """A step begins. Cosmos sets the index back and steps again: then the second step replaces the first."""
-        index = counter_of(self.scheduler)
-        if index is not None and index == self.index and self.steps > 0:
-            self.returned = self.replaced
-            self.steps -= 1
-        self.index = index
-        self.replaced = self.returned
-
-    def leave(self, latent: Tensor, *, is_whole: bool) -> None:
-        self.steps += 1
-        counter = counter_of(self.scheduler)
-        if self.index is None and counter is not None:
-            self.index = counter - 1  # it counts from its first step on
-        self.returned = Returned(latent, is_whole=is_whole)
-
-    def step_after(self, first: int) -> int:
-        """The next step, if `first` was the first one. DDIM and its like keep no counter."""
-        return max(first + self.steps, counter_of(self.scheduler) or 0)  # PNDM counts from 0 wherever it begins
-
-
 @dataclass(eq=False)
 class Window:
     """The calls of one latent, or of one window or tile of it.
@@ -85,12 +41,9 @@ class Window:
         conditions, rows: of the latest call of each branch.
         guidance_scale, steady_since: 1 where not said; first of the last steps with equal branches and scale.
         resized: number of calls with another batch size than the branch's last.
-        unread: comparisons of latents that nobody has read: how many values were compared, how many are equal, and for
-            several inputs, how many were compared of the one with the fewest.
         size: of the latest input, values of one row.
-        compared: the input that was compared in this step; branches mostly get one tensor.
+        check: whether the inputs are what the schedulers returned.
         further: latents of outputs after the first, in the latest step.
-        latent: by the latest comparison that was read; it had values to compare if `is_comparable`.
     """
 
     name: str
@@ -104,12 +57,8 @@ class Window:
     guidance_scale: float = 1.0
     steady_since: int = 0
     resized: int = 0
-    comparisons: dict[int, LatentComparison] = field(default_factory=dict)
-    unread: list[HostCopy] = field(default_factory=list)
     size: int = 0
-    latent: Latent = Latent.EXPECTED
-    is_comparable: bool = False
-    compared: KnownValue | None = None
+    check: LatentCheck = field(default_factory=LatentCheck)
     further: list[KnownValue] = field(default_factory=list)
 
     @property
@@ -119,36 +68,40 @@ class Window:
     @property
     def has_other_branches(self) -> bool:
         """Whether the latest step called other branches than the step before."""
-        return len(self.seen) > 1 and set(self.seen[-1]) != set(self.seen[-2])
+        return len(self.seen) > 1 and self.seen[-1] != self.seen[-2]
 
     def branches(self, component: str, steps: int = RECENT) -> set[str]:
         """The branches of a component's calls in the last steps."""
-        return {branch for step in list(self.seen)[-steps:] for name, branch in step if name == component}
+        return _branches_in(list(self.seen)[-steps:], component)
 
     def expected_branches(self, component: str) -> set[str]:
         """Branches of the current step: called already, or due by period (every second step) or recency."""
-        *before, now = ({branch for name, branch in step if name == component} for step in self.seen)
-        for period, known in ((1, RECENT), (2, 5), (3, 7)):
-            last = before[-known:]
-            if len(last) == known and all(one == other for one, other in zip(last, last[period:], strict=False)):
+        by_step = [_branches_in([called], component) for called in self.seen]
+        now = by_step.pop()
+        for period, known in PERIODS:
+            last = by_step[-known:]
+            if len(last) == known and last[period:] == last[:-period]:
                 return now | last[-period]
         return now | self.branches(component)
 
     def recent_branches(self, component: str) -> set[str]:
         """Before the current step: branches of the last steps; none if the step before did not call the component."""
         before = list(self.seen)[:-1]
-        if not before or all(name != component for name, _ in before[-1]):
+        if not _branches_in(before[-1:], component):
             return set()
-        return {branch for step in before[-RECENT:] for name, branch in step if name == component}
+        return _branches_in(before[-RECENT:], component)
 
     def branch_of(self, component: str, step: int, conditions: Mapping[str, Any]) -> str:
         """The branch of an unnamed call: that of equal arguments in the step before, else "call 0" etc. by order."""
         taken = self.branches(component, 1) if step == self.step else set()
         by_order = f"call {len(taken)}"
-        known = [branch for name, branch in self.conditions if name == component]
-        free = [branch for branch in dict.fromkeys((by_order, *known)) if branch not in taken]
+        free = [] if by_order in taken else [by_order]
+        for name, branch in self.conditions:
+            if name == component and branch not in taken and branch not in free:
+                free.append(branch)
         for branch in free:
-            if (component, branch) in self.conditions and not changed(self.conditions[component, branch], conditions):
+            known = self.conditions.get((component, branch))
+            if known is not None and not changed(known, conditions):
                 return branch
         return free[0] if free else by_order
 
@@ -169,10 +122,10 @@ class Window:
             self.guidance_scale = guidance_scale
             self.step = step
             self.is_told = False
-            self.compared = None
+            self.check.compared = None
             self.seen.append(set())
-            for name in {name for name, _ in self.conditions}:
-                self._forget(name, but=self.recent_branches(name))
+            for other in {name for name, _ in self.conditions}:
+                self._forget(other, but=self.recent_branches(other))
         self.seen[-1].add(called)
         differing: tuple[str, ...] = ()
         if called in self.conditions:
@@ -188,33 +141,22 @@ class Window:
                 del self.conditions[called]
                 self.rows.pop(called, None)
 
-    def keeps(self, further: Sequence[Tensor]) -> bool:
+    def are_unmoved(self, further: Sequence[Tensor]) -> bool:
         """Whether the further latents of a new step are those of the step before, as where the sound is not denoised.
-        The host may wait."""
-        known, self.further = self.further, [KnownValue(latent) for latent in further]
-        if not known:
+        True before any are noted. The host may wait."""
+        if not self.further:
             return True  # it is asked after the first step, and again after the second one
-        return all(before.is_unchanged(latent) for before, latent in zip(known, further, strict=True))
+        return all(before.is_unchanged(latent) for before, latent in zip(self.further, further, strict=True))
 
-    def compare(self, latents: Sequence[Tensor], stepped: Sequence[Sequence[Stream]], group: Any | None) -> None:
-        """Compare inputs with the latents that the streams of each returned; the host does not wait."""
-        if self.compared is not None and self.compared.is_same_object(latents[0]):
-            return
-        counts = []
-        for latent, streams in zip(latents, stepped, strict=True):
-            of_input = [self._counts(stream, latent) for stream in streams if stream.returned is not None]
-            if of_input:
-                counts.append(of_input[0] if len(of_input) == 1 else torch.stack(of_input).sum(0))
-        if len(counts) < len(latents):
-            return
-        self.compared = KnownValue(latents[0])
-        together = counts[0]
-        if len(counts) > 1:
-            of_inputs = torch.stack(counts)
-            together = torch.cat((of_inputs.sum(0), of_inputs[:, 0].amin(0, keepdim=True)))
-        self.unread.append(HostCopy(sum_over(group, together)))
+    def note_further(self, further: Sequence[Tensor]) -> None:
+        self.further = [KnownValue(latent) for latent in further]
 
-    def _counts(self, stream: Stream, latent: Tensor) -> Tensor:
-        comparison = self.comparisons.setdefault(id(stream.scheduler), LatentComparison())
-        assert stream.returned is not None
-        return comparison.counts(stream.returned, latent, is_early=self.is_early)
+
+def _branches_in(steps: Iterable[set[Called]], component: str) -> set[str]:
+    """The branches of a component's calls in these steps."""
+    branches = set()
+    for called in steps:
+        for name, branch in called:
+            if name == component:
+                branches.add(branch)
+    return branches

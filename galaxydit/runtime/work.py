@@ -9,10 +9,10 @@ from torch import Tensor
 from galaxydit.policies.policy import Decision, Reason
 from galaxydit.report import CallRecord
 from galaxydit.runtime.call import Call
+from galaxydit.runtime.clean import Mix
 from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.history import History
 from galaxydit.runtime.window import Window
-from galaxydit.schedulers import Mix
 
 
 class LeaveForward(Exception):  # noqa: N818  (it is no error)
@@ -86,10 +86,12 @@ class Work:
 
     def records(self, blocks: int) -> list[CallRecord]:
         """Records for the report, one for each video, of a transformer of so many `blocks`."""
+        records: list[CallRecord] = []
         if self.parts:
-            of_parts = (record for part in self.parts for record in part.records(blocks))
-            return sorted(of_parts, key=lambda record: record.sample)
-        records = []
+            for part in self.parts:
+                records.extend(part.records(blocks))
+            return sorted(records, key=lambda record: record.sample)
+        # A call that was never decided has no decisions, and a policy without a proxy no distances.
         for video, decided, distance in zip_longest(self.videos, self.decisions, self.distances):
             decision = decided or Decision(False, Reason.PROXY_NOT_READ)
             record = CallRecord(
@@ -113,4 +115,6 @@ class Work:
 
 def computed(decision: Decision, reason: Reason) -> Decision:
     """The decision, to compute for this reason if it was to reuse."""
-    return replace(decision, reuse=False, reason=reason) if decision.reuse else decision
+    if not decision.reuse:
+        return decision
+    return replace(decision, reuse=False, reason=reason)

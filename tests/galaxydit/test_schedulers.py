@@ -20,19 +20,18 @@ from diffusers import (
 from diffusers.hooks.hooks import CacheContext
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from galaxydit.runtime.clean import mix_of, weights_of_input
 from galaxydit.schedulers import (
     Noise,
     counter_of,
     draws_noise,
     kind_of,
-    mix_of,
     noise_level,
     noise_of,
     prediction_type,
     sigma_at,
     sigmas_of,
     values_of,
-    weights_of_input,
 )
 
 FLOW = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0}

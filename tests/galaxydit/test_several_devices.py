@@ -18,7 +18,7 @@ from diffusers import WanTransformer3DModel
 from torch._subclasses.fake_tensor import FakeTensorMode
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig
-from galaxydit.runtime.generation import Generation
+from galaxydit.runtime import correction_weights
 from galaxydit.runtime.reuse import StepReuse
 
 
@@ -32,8 +32,7 @@ def place(module, device):
     hook = AlignDevicesHook(execution_device=torch.device(device), io_same_device=device == "npu:0")
     add_hook_to_module(module, hook)
 
-StepReuse._corrects = lambda self, generation: True  # no scheduler here, as fake sigmas have no values
-Generation.find = lambda self, call, group: self.trajectories[0] if self.trajectories else None
+correction_weights.may_correct = lambda generation: True  # no scheduler here, as fake sigmas have no values
 StepReuse.follows_slope = lambda *arguments: True  # fake outputs have no values
 with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
     with torch.device("cpu"):

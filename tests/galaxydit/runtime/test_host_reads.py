@@ -12,9 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import galaxydit
 from galaxydit.runtime import slope_guard
 from galaxydit.runtime.engine import Engine
+from galaxydit.runtime.latent_check import LatentCheck
 from galaxydit.runtime.latents import HostCopy
-from galaxydit.runtime.loop import Loop
-from galaxydit.runtime.window import Window
 from tests.galaxydit.test_acceleration import run
 
 STEPS = 50
@@ -32,7 +31,7 @@ class Reads(TorchDispatchMode):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
         self.count = 0
-        tolist, judge, latents, weights = Tensor.tolist, slope_guard._judge, Loop.latents, Engine._weights
+        tolist, judge, latents, weights = Tensor.tolist, slope_guard._judge, LatentCheck.read, Engine._weights
         make, wait = HostCopy.__init__, HostCopy.tensor
 
         def read(tensor: Tensor) -> list[Any]:
@@ -53,9 +52,9 @@ class Reads(TorchDispatchMode):
             self.count = before
             return result
 
-        def of_latents(loop: Loop, window: Window) -> Any:
+        def of_latents(check: LatentCheck) -> Any:
             self.waits = 0
-            result = uncounted(latents, loop, window)
+            result = uncounted(latents, check)
             self.count += self.waits > 0
             return result
 
@@ -63,7 +62,7 @@ class Reads(TorchDispatchMode):
         monkeypatch.setattr(Tensor, "tolist", read)
         monkeypatch.setattr(HostCopy, "__init__", made)
         monkeypatch.setattr(HostCopy, "tensor", waited)
-        monkeypatch.setattr(Loop, "latents", of_latents)
+        monkeypatch.setattr(LatentCheck, "read", of_latents)
         monkeypatch.setattr(Engine, "_weights", lambda *given: uncounted(weights, *given))
         monkeypatch.setattr(slope_guard, "_judge", lambda *given: uncounted(judge, *given))
 

@@ -24,9 +24,12 @@ from torch import Tensor
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig
 from galaxydit.adapters import adapter_states
-from galaxydit.runtime.loop import Loop, UndeclaredError, first_step
+from galaxydit.runtime.first_step import first_step
+from galaxydit.runtime.latent_check import Latent
+from galaxydit.runtime.loop import Loop
 from galaxydit.runtime.loop_watch import LoopWatch
-from galaxydit.runtime.window import Latent, Window, window_of
+from galaxydit.runtime.undeclared import UndeclaredError
+from galaxydit.runtime.window import Window, window_of
 from tests.galaxydit.random_loops import SHAPE, WanTransformer3DModel
 
 STEPS = 6
@@ -62,7 +65,7 @@ class Placed:
     changed: tuple[str, ...]
 
     def latent(self) -> Latent:
-        return self.loop.latents(self.window)[1]
+        return self.window.check.read()[1]
 
 
 class Calls:
@@ -247,7 +250,7 @@ def test_a_second_step_from_the_same_index_replaces_the_first() -> None:
         move(scheduler, drawn(9), index)
         scheduler._step_index -= 1
         latent = move(scheduler, latent, index)
-        assert placed.loop.streams[id(scheduler)].steps == index + 1
+        assert placed.loop.trajectories[id(scheduler)].steps == index + 1
 
 
 # Threads and errors
@@ -690,11 +693,11 @@ def test_a_latent_that_is_not_the_one_of_step_is_broken_and_the_next_ones_are_re
     for index in range(3):
         assert calls("cond", latent).latent() is Latent.EXPECTED
         latent = move(scheduler, latent, index)
-    edited = calls("cond", latent.roll(1, -1))
+    calls("cond", latent.roll(1, -1))
     latent = move(scheduler, latent.roll(1, -1), 3)
     after = calls("cond", latent)
-    assert edited.loop.latents(after.window) == (True, Latent.EXPECTED), "an earlier call had another one"
-    assert after.loop.latents(after.window) == (False, Latent.EXPECTED), "nothing is left to read"
+    assert after.window.check.read() == (True, Latent.EXPECTED), "an earlier call had another one"
+    assert after.window.check.read() == (False, Latent.EXPECTED), "nothing is left to read"
     latent = move(scheduler, latent, 4)
     calls("cond", latent.roll(1, -1))
     assert after.loop.had_other_latents()
@@ -732,7 +735,7 @@ def test_a_window_of_another_loop_that_nobody_observes_leaves_nothing_to_reuse(*
         placed = call(move(scheduler, latent, 1))
     except UndeclaredError:
         return  # computed in full
-    was_broken, relation = placed.loop.latents(placed.window)
+    was_broken, relation = placed.window.check.read()
     assert was_broken or relation is not Latent.EXPECTED
 
 

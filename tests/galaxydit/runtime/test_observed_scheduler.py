@@ -20,9 +20,9 @@ from diffusers.schedulers.scheduling_utils import SchedulerMixin
 from diffusers.utils import is_torchsde_available
 from torch import Tensor
 
-from galaxydit.runtime.loop import UndeclaredError
 from galaxydit.runtime.loop_watch import LoopWatch
 from galaxydit.runtime.observed_scheduler import METHODS, observe, schedulers_in, stop_observing
+from galaxydit.runtime.undeclared import UndeclaredError
 
 STEPS = 3
 SHAPE = (1, 4, 2, 4, 4)
