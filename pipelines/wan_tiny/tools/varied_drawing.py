@@ -95,7 +95,7 @@ def _draw_objects(scene: Scene, rng: np.random.Generator) -> list[Mask]:
         is_clear = True
         hidden = np.zeros((drawing.POSES, CELLS, CELLS), bool)  # by the objects in front
         for clause, path in zip(scene.objects, paths, strict=True):
-            stamps = [_stamp(clause.shape, _size(clause.shape, radius)) for radius in path[:, 2]]
+            stamps = [shape_stamp(clause.shape, _size(clause.shape, radius)) for radius in path[:, 2]]
             mask = np.stack([_place(stamp, x, y) for stamp, (x, y, _) in zip(stamps, path, strict=True)])
             visible = (mask & ~hidden).sum(axis=(1, 2)) / [stamp.sum() for stamp in stamps]
             is_clear &= (visible >= MIN_VISIBLE).sum() >= (MIN_CLEAR_POSES if clause.motion else MIN_CLEAR_POSES - 1)
@@ -124,7 +124,7 @@ def _size(shape: str, radius: float) -> int:
     return size
 
 
-def _stamp(shape: str, size: int) -> Mask:
+def shape_stamp(shape: str, size: int) -> Mask:
     """An object of `size` cells as `(size, size)` cells; a triangle has an odd size."""
     offset = np.arange(size) - (size - 1) / 2
     if shape == "ball":

@@ -18,7 +18,7 @@ def test_nearly_all_shapes_of_drawn_clips_are_named():
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_another_word_for_the_shape_is_not_agreed_with(shape):
-    stamp = varied_drawing._stamp(shape, 7).repeat(4, axis=0).repeat(4, axis=1)
+    stamp = varied_drawing.shape_stamp(shape, 7).repeat(4, axis=0).repeat(4, axis=1)
     mask = np.zeros((5, 64, 64), bool)
     mask[:, 10:38, 20:48] = stamp
     assert observed_shape(mask, np.zeros_like(mask)) == shape
@@ -35,7 +35,7 @@ def test_frames_in_which_another_object_covers_a_part_do_not_count():
     mask = np.zeros((5, 64, 64), bool)
     mask[:, 10:38, 20:48] = True
     others = np.zeros_like(mask)
-    stamp = varied_drawing._stamp("triangle", 7).repeat(4, axis=0).repeat(4, axis=1)
+    stamp = varied_drawing.shape_stamp("triangle", 7).repeat(4, axis=0).repeat(4, axis=1)
     mask[:3, 10:38, 20:48] = stamp
     others[:3, 10:38, 20:48] = ~stamp
     assert observed_shape(mask, others) == "square"

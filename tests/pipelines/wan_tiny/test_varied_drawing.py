@@ -77,7 +77,7 @@ def test_the_detector_finds_colours_and_motions_of_drawn_clips(clips):
 def test_an_object_is_symmetric_and_shapes_differ_at_every_size(shape):
     for size in range(varied_drawing.SMALLEST_SIZE, 14):
         width = varied_drawing._size(shape, size / 2 / varied_drawing.CELLS)
-        stamp = varied_drawing._stamp(shape, width)
+        stamp = varied_drawing.shape_stamp(shape, width)
         np.testing.assert_array_equal(stamp, stamp[:, ::-1])
         assert stamp.any(axis=0).all()  # as wide as its size
         corners = stamp[[0, 0, -1, -1], [0, -1, 0, -1]]
@@ -85,7 +85,7 @@ def test_an_object_is_symmetric_and_shapes_differ_at_every_size(shape):
 
 
 def test_an_object_partly_outside_the_frame_is_cut():
-    stamp = varied_drawing._stamp("square", 6)
+    stamp = varied_drawing.shape_stamp("square", 6)
     assert varied_drawing._place(stamp, 0.5, 0.5).sum() == 36
     assert varied_drawing._place(stamp, 0.0, 0.5).sum() == 18
     assert varied_drawing._place(stamp, 1.0, 1.0).sum() == 9
