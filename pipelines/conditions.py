@@ -18,10 +18,11 @@ from torch import nn
 
 import galaxydit
 from galaxydit.adapters import adapter_states
+from galaxydit.families import FAMILIES
 from galaxydit.pipelines.runs.unit import hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import is_readable, loaded, plain_config
-from galaxydit.runtime.recognition import transformers_of
+from galaxydit.runtime.recognition import family_of, transformers_of
 
 SAMPLED = 1024  # values of each tensor
 PACKAGE = Path(galaxydit.__file__).parent
@@ -81,10 +82,14 @@ def product_name(device: torch.device) -> str:
 def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
     """Everything but prompts and seeds that determines a pipeline's videos, for JSON.
 
-    "transformers", "weights" and "configs" (hashes) are by component.
+    "transformers", "weights" and "configs" (hashes) are by component; "plugins", if families of transformers come from
+    some, holds hashes of their code by name.
     """
     modules = {name: part for name, part in pipe.components.items() if isinstance(part, nn.Module)}
     configs = {name: getattr(part, "config", None) or _tokens_of(part) for name, part in pipe.components.items()}
+    families = [family_of(transformer) for transformer in transformers_of(pipe).values()]
+    plugins = [FAMILIES.plugin_of(family.class_name) for family in families]
+    hashes = {plugin.name: plugin.digest for plugin in plugins if plugin is not None}
     return {
         "pipeline": type(pipe).__name__,
         "config": plain_config(pipe),
@@ -100,6 +105,7 @@ def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict
         "configs": {name: hash_of(_plain(config)) for name, config in configs.items() if config},
         "scheduler": _plain(pipe.scheduler.config),
         "settings": asdict(settings),
+        **({"plugins": hashes} if hashes else {}),
     }
 
 
