@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import refusal
@@ -17,8 +17,8 @@ from galaxydit.policies.threshold import Threshold, threshold_for
 from galaxydit.profiles.changed_conditions import boundary_of, fewest_steps
 from galaxydit.profiles.recipe import Recipe
 from galaxydit.profiles.schema import Profile
-from galaxydit.proxies import proxies_of
-from galaxydit.request import AUTO, DEFAULT_SPEEDUP, LOSSLESS, PAPER, PROXY, Request
+from galaxydit.proxies import ProxyName, proxies_of
+from galaxydit.request import AUTO, DEFAULT_SPEEDUP, LOSSLESS, PAPER, PROXY, PolicyName, Request
 from galaxydit.runtime.recognition import family_of, transformers_of
 
 USUAL_STEPS = 50  # of video models
@@ -40,7 +40,8 @@ def configure(
     """
     transformers = list(transformers_of(pipe).values())
     recipe, boundary = profile.recipe if profile else None, boundary_of(pipe)
-    proxy = request.proxy or (recipe.proxy if recipe else documented_proxy(family_of(transformers[0])))
+    usual = recipe.proxy if recipe else documented_proxy(family_of(transformers[0]))
+    proxy = request.proxy or cast(ProxyName, usual)
     measured = profile if profile and profile.recipe.proxy == proxy else None  # whose distances are of this proxy
     error_map = measured.recipe.error_map if measured else None
     config = replace(_predicting_as(recipe, request.policy), proxy=proxy, few_steps=request.few_steps)
@@ -55,7 +56,7 @@ def configure(
         return replace(paced, policy=Online(request.max_error, error_map))
     if request.policy == PAPER:
         if measured is None:
-            why = missing or f"the profile holds no distances of the proxy {proxy}"
+            why = missing or f"the profile holds no distances of the proxy {config.watched.name}"
             cure = "pass for example threshold=0.1, or run `galaxydit calibrate`"
             raise refusal("policy", PAPER, f"a threshold too, because {why}", cure)
         return replace(paced, policy=Threshold(_paper_threshold(measured, paced, speedup)))
@@ -116,7 +117,7 @@ def _paper_threshold(profile: Profile, config: GalaxyDiTConfig, speedup: float) 
     return threshold_for(distances, full, config.limits)
 
 
-def _predicting_as(recipe: Recipe | None, policy: str) -> GalaxyDiTConfig:
+def _predicting_as(recipe: Recipe | None, policy: PolicyName) -> GalaxyDiTConfig:
     """The default configuration with the prediction and correction of a recipe, or of the policy "paper"."""
     if policy == PAPER:
         return GalaxyDiTConfig(reuse="residual", order=0, correction=False)
