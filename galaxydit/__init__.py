@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from galaxydit.extrapolation import Reuse as Reuse
     from galaxydit.pipelines.loading import load_pipeline as load_pipeline
     from galaxydit.pipelines.recommended_call import use_recommended_settings as use_recommended_settings
+    from galaxydit.plugins import Registry
     from galaxydit.plugins import load_plugin as load_plugin
     from galaxydit.policies.general_schedule import general_schedule as general_schedule
     from galaxydit.policies.online import Online as Online
@@ -36,12 +37,14 @@ if TYPE_CHECKING:
     from galaxydit.profiles.noise_levels import noise_levels as noise_levels
     from galaxydit.profiles.profile_registry import load_profile as load_profile
     from galaxydit.profiles.schema import Profile as Profile
-    from galaxydit.proxies import PROXIES as PROXIES
     from galaxydit.proxies import Proxy as Proxy
     from galaxydit.report import CallRecord as CallRecord
     from galaxydit.report import Report as Report
     from galaxydit.runtime.observer import Observer as Observer
 
+
+PROXIES: "Registry[Proxy]"
+"""All proxies by name, such as "block_residual"; a new entry, or a plugin, adds one."""
 
 __version__ = "0.2.0"
 

@@ -88,6 +88,12 @@ class Registry(MutableMapping[str, Entry], Generic[Entry]):
     def __repr__(self) -> str:
         return f"<{len(self._entries)} entries: {', '.join(self._entries)}>"
 
+    @property
+    def has_plugins(self) -> bool:
+        """Whether a plugin added an entry."""
+        load_installed(self.group)
+        return bool(self._plugins)
+
     def plugin_of(self, name: str) -> Plugin | None:
         """The plugin that added the entry of this name, if one did."""
         return self._plugins.get(name)

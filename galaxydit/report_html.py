@@ -15,6 +15,8 @@ COMPUTED, REUSED = "#1f6f8b", "#f2a541"
 MOST_ROWS = 8  # of the strip: transformers, branches and samples
 WIDTH, HEIGHT, GAP = 720, 18, 4  # pixels of the strip, of a row, and between two rows
 LABEL = 12  # pixels of a label's letters
+# Where a page has no doctype, tables do not inherit colours and fonts.
+TABLE = "border-collapse:collapse;color:inherit;font:inherit;margin-bottom:6px"
 # The text has the notebook's colours; the two colours of the strip are seen on light and on dark ones.
 CELL = "padding:2px 12px 2px 0;text-align:left;vertical-align:top"
 
@@ -25,7 +27,7 @@ def report_html(report: "Report") -> str:
         f'<tr><th scope="row" style="{CELL}">{_text(name)}</th><td style="{CELL}">{_text(value)}</td></tr>'
         for name, value in _facts(report)
     )
-    return f'<table style="border-collapse:collapse">{rows}</table>{_strip(report) if report.calls else ""}'
+    return f'<table style="{TABLE}">{rows}</table>{_strip(report) if report.calls else ""}'
 
 
 def _text(value: object) -> str:
@@ -37,7 +39,7 @@ def _facts(report: "Report") -> Iterator[tuple[str, str]]:
     reached = f"{1 / fraction:.2f}x" if fraction else "infinite"
     yield "asked for", "settings by hand" if report.goal is None else report.goal.text
     yield "reached", f"{reached} in block evaluations: {report.reused_steps} of {report.steps_run} steps reused"
-    yield "PSNR", expected_fidelity(report).removeprefix("expected PSNR against the plain video: ")
+    yield "expected PSNR", expected_fidelity(report).removeprefix("expected PSNR against the plain video: ")
     yield "took", report.taken
     reasons = Counter(reason for _, reason in report.computed_steps)
     if reasons:

@@ -166,7 +166,7 @@ def test_a_method_of_a_file_is_compared_in_a_job_and_its_run_remembers_the_file(
     assert code == 0, errors
     assert "2 done, 0 failed" in shown
     conditions = json.loads((out / "run.json").read_text())["conditions"]
-    assert conditions["variants"][1]["files"] == plugins_behind("my steps", None)
+    assert conditions["variants"][1]["files"] == plugins_behind(load_method("my steps"), None)
     assert [*conditions["variants"][1]["files"]] == ["plugin mine.py"]
 
 

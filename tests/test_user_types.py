@@ -7,9 +7,14 @@ import sys
 import venv
 import zipfile
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from galaxydit.proxies import PROXIES, ProxyName
+from galaxydit.request import QUALITIES, QualityName, Request, RequestArguments
 
 pytest.importorskip("mypy", reason="mypy is not installed: pip install -e '.[core-dev]'")
 
@@ -85,6 +90,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             opened.extractall(site)
         found[kind] = place / "env" / "bin" / "python"
     return found
+
+
+def test_the_types_of_arguments_are_those_that_the_checks_allow() -> None:
+    assert set(RequestArguments.__annotations__) == {field.name for field in fields(Request)}
+    built_in = [name for name in PROXIES if PROXIES.plugin_of(name) is None]
+    assert [*get_args(ProxyName)] == built_in
+    assert get_args(QualityName) == tuple(QUALITIES)
 
 
 def expected_errors() -> Iterator[tuple[str, int, str]]:

@@ -26,7 +26,7 @@ class Contender:
     def variant(self, setting: Setting) -> Variant:
         """The variant of a job that generates with a setting."""
         options, profile = dict(setting), None if self.profile is None else str(self.profile.resolve())
-        files = plugins_behind(self.method.name, profile)
+        files = plugins_behind(self.method, profile)
         if self.profile is not None:
             options["profile"] = profile
             files["profile"] = hashlib.sha256(self.profile.read_bytes()).hexdigest()

@@ -29,7 +29,7 @@ from galaxydit.eval.jobs.job import (
     options_of,
 )
 from galaxydit.eval.jobs.record import BASELINE
-from galaxydit.eval.methods.method_registry import declared, slug_of
+from galaxydit.eval.methods.method_registry import declared, load_method, slug_of
 from galaxydit.eval.methods.plugins_behind import plugins_behind
 from galaxydit.eval.published.vbench import PACKAGE, vbench_prompts
 from galaxydit.foreign_text import one_line
@@ -239,5 +239,5 @@ def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:
 
         with named(f"{place}."):
             load_profile(options["profile"])
-    files |= plugins_behind(None if method in OWN else method, options.get("profile"))
+    files |= plugins_behind(None if method in OWN else load_method(method), options.get("profile"))
     return Variant(name, method, options, files)

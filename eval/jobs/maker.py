@@ -94,7 +94,7 @@ class VideoMaker(Maker):
     def _check(self, variant: Variant) -> None:
         """Raise GalaxyDiTError if a variant does not suit the model or the number of steps."""
         pipe, steps = self.pipe, self.settings.steps
-        compared = None if variant.method in (BASELINE, *OWN) else variant.method
+        compared = None if variant.method in (BASELINE, *OWN) else load_method(variant.method)
         check_plugins(variant.files, compared, variant.options.get("profile"))
         if variant.method == PLUGIN:
             galaxydit.accelerate(pipe, **variant.options).remove()
