@@ -31,7 +31,8 @@ class Plugin:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the Python files of the package, or of the file."""
-        path = Path(sys.modules[self.module].__file__ or "")
+        top = sys.modules[self.module.partition(".")[0]]  # without a file if it is a namespace
+        path = Path(top.__file__ or sys.modules[self.module].__file__ or "")
         files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
         digest = hashlib.sha256()
         for file in files:
@@ -71,6 +72,8 @@ class Registry(MutableMapping[str, Entry], Generic[Entry]):
                 holder = "galaxydit" if owner is None else f"the plugin {owner.name!r}"
                 raise refusal(self.key, name, f"a name that {holder} does not have already", "rename it in the plugin")
             self._plugins.setdefault(name, plugin)
+        elif self._entries.get(name) is not entry:
+            self._plugins.pop(name, None)
         self._entries[name] = entry
 
     def __delitem__(self, name: str) -> None:
@@ -133,8 +136,9 @@ def load_plugin(module_or_file: str | Path) -> Plugin:
         if not _is_found(text):
             cure = "install its package, add its folder to PYTHONPATH, or pass the path of a file that ends in .py"
             raise refusal("plugin", text, "a module that Python finds", cure)
-    if plugin.module in _loaded:
-        return _loaded[plugin.module]
+    known = _loaded.get(plugin.module)
+    if known is not None and known.spec:  # an entry point may name a part of the module
+        return known
     with _errors_named(plugin, "mend it, or leave it out"):
         module = _import_file(plugin.module, path) if is_file else import_module(plugin.module)
         found = [registry.take(module) for registry in _registries]

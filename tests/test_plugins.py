@@ -121,6 +121,16 @@ def test_an_installed_package_adds_its_method_proxy_and_family(
     assert "pooled_latent" in json.loads(inspected)["transformers"][0]["proxies"]
 
 
+def test_a_module_may_be_installed_and_named_at_once(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(site)
+    before = PROXIES["pooled_latent"]
+    assert "PixArtTransformer2DModel" not in dict(FAMILIES._entries), "families are looked up later"
+    plugin = load_plugin("galaxydit_example")
+    assert PROXIES["pooled_latent"] is before
+    assert FAMILIES.plugin_of("PixArtTransformer2DModel") == plugin
+    assert "every third step" in declared()
+
+
 def test_the_family_of_the_example_reuses_steps() -> None:
     load_plugin(EXAMPLE / "galaxydit_example.py")
     torch.manual_seed(0)
@@ -168,6 +178,9 @@ def test_a_method_of_a_file_is_compared_in_a_job_and_its_run_remembers_the_file(
     conditions = json.loads((out / "run.json").read_text())["conditions"]
     assert conditions["variants"][1]["files"] == plugins_behind(load_method("my steps"), None)
     assert [*conditions["variants"][1]["files"]] == ["plugin mine.py"]
+    plugins._loaded.clear()
+    method_module.METHODS.pop("my steps")
+    assert run("eval", "report", out)[0] == 0, "what is made is shown without the plugin"
 
 
 def test_a_run_is_not_continued_with_another_version_of_its_plugin(write: Any, tmp_path: Path) -> None:
