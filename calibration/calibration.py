@@ -28,6 +28,8 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sizes import prepare_inputs, small_settings
 from galaxydit.policies.schedule import full_step_count
 from galaxydit.profiles.schema import SCHEMA_VERSION, Profile
+from galaxydit.proxies import PROXIES, proxies_of
+from galaxydit.runtime.recognition import family_of, transformers_of
 from galaxydit.validation import parse
 
 logger = logger_of(__name__)
@@ -136,6 +138,7 @@ def calibrate(
         "planner": PLANNER_VERSION,
         "versions": package_versions(),
         **conditions,
+        **_plugins_of_proxies(pipe),
     }
     maker = CalibrationMaker(load or (lambda: pipe), save_videos)
     store = Store(resume_dir).create(KIND, {})
@@ -191,6 +194,13 @@ def calibrate(
     if analyze:
         redundancy = parse(Redundancy, parts.one("redundancy", "analysing"), "redundancy")
     return Calibration(profile, tuple(build.recordings), verifications, psnr_of_order, redundancy)
+
+
+def _plugins_of_proxies(pipe: DiffusionPipeline) -> dict[str, dict[str, str]]:
+    """Under "proxies", the hash of the code of each plugin whose proxies recordings hold; empty without plugins."""
+    offered = {name for transformer in transformers_of(pipe).values() for name in proxies_of(family_of(transformer))}
+    plugins = [plugin for name in sorted(offered) if (plugin := PROXIES.plugin_of(name)) is not None]
+    return {"proxies": {plugin.name: plugin.digest for plugin in plugins}} if plugins else {}
 
 
 def _check_speedups(speedups: Sequence[float], steps: int | None) -> None:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from galaxydit.eval.cost.cost_estimate import Estimate as Estimate
     from galaxydit.eval.cost.cost_estimate import estimate as estimate
     from galaxydit.extrapolation import Reuse as Reuse
+    from galaxydit.pipelines.loading import load_pipeline as load_pipeline
+    from galaxydit.pipelines.recommended_call import use_recommended_settings as use_recommended_settings
+    from galaxydit.plugins import Registry
+    from galaxydit.plugins import load_plugin as load_plugin
     from galaxydit.policies.general_schedule import general_schedule as general_schedule
     from galaxydit.policies.online import Online as Online
     from galaxydit.policies.schedule import FixedSteps as FixedSteps
@@ -38,8 +42,9 @@ if TYPE_CHECKING:
     from galaxydit.report import Report as Report
     from galaxydit.runtime.observer import Observer as Observer
 
-PROXIES: "dict[str, Proxy]"
-"""All proxies by name, such as "block_residual"; a new entry adds one."""
+
+PROXIES: "Registry[Proxy]"
+"""All proxies by name, such as "block_residual"; a new entry, or a plugin, adds one."""
 
 __version__ = "0.2.0"
 
@@ -52,6 +57,9 @@ _NAMES = {
     "errors": "DataWarning FullComputeWarning GalaxyDiTError NoEffectWarning ProfileWarning UnknownFamilyWarning",
     "eval.cost.cost_estimate": "Estimate estimate",
     "extrapolation": "Reuse",
+    "pipelines.loading": "load_pipeline",
+    "pipelines.recommended_call": "use_recommended_settings",
+    "plugins": "load_plugin",
     "policies.general_schedule": "general_schedule",
     "policies.online": "Online",
     "policies.schedule": "FixedSteps Schedule",
@@ -68,8 +76,10 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names.spl
 __all__ = sorted(_HOMES)
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that `galaxydit --help` does not wait for diffusers."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'galaxydit' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"galaxydit.{_HOMES[name]}"), name)
+if not TYPE_CHECKING:  # type checkers would accept any name
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is first used, so that `galaxydit --help` does not wait for diffusers."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'galaxydit' has no attribute {name!r}")
+        return getattr(importlib.import_module(f"galaxydit.{_HOMES[name]}"), name)

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from torch import nn
 
@@ -15,8 +15,9 @@ from galaxydit.energy import meter_of
 from galaxydit.errors import GalaxyDiTError, check_count, check_keywords, proposing, refusal
 from galaxydit.profiles.resolve import Settings, settings_for
 from galaxydit.profiles.schema import Profile
+from galaxydit.proxies import Proxy, ProxyName
 from galaxydit.report import Report
-from galaxydit.request import AUTO, Request
+from galaxydit.request import AUTO, PolicyName, QualityName, Request, RequestArguments
 from galaxydit.runtime.attachment import Attachment, Attachments
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.hooks import RootHook, missed, replaced
@@ -36,13 +37,13 @@ def accelerate(
     pipe: Any,
     *,
     speedup: float | None = None,
-    policy: str = AUTO,
+    policy: PolicyName = AUTO,
     max_error: float | None = None,
     profile: Profile | str | Path | None = None,
     threshold: float | None = None,
     min_psnr: float | None = None,
-    quality: str | None = None,
-    proxy: str | None = None,
+    quality: QualityName | None = None,
+    proxy: ProxyName | Proxy | None = None,
     warmup: float | None = None,
     few_steps: int | None = None,
     config: GalaxyDiTConfig | None = None,
@@ -71,7 +72,8 @@ def accelerate(
             calibration's held-out prompts has a 95 % interval above it. Needs a measured profile.
         quality: instead of a speedup, "lossless" (every step is computed), or a name for a speedup: "high" (1.5),
             "balanced" (2.0) or "fast" (3.0).
-        proxy: one of `galaxydit.PROXIES`; by default the profile's, else `profiles.configure.documented_proxy`.
+        proxy: the name of one of `galaxydit.PROXIES`, or a `galaxydit.Proxy` of one's own; by default the profile's,
+            else `profiles.configure.documented_proxy`.
         warmup: share of first steps that are always computed, in [0, 1]; by default the profile's for the speedup,
             without one at most 0.04, and with `threshold`, "paper" or `max_error` alone 0.2.
         few_steps: generations of this many steps or fewer are computed in full, at least 0, and no others for the
@@ -203,16 +205,18 @@ class Acceleration:
         profile: Profile | None = self._attachments.base.settings.profile
         return profile
 
-    def set(self, *, config: GalaxyDiTConfig | None = None, **request: Any) -> None:
+    def set(self, *, config: GalaxyDiTConfig | None = None, **request: Unpack[RequestArguments]) -> None:
         """Take the settings of a new `accelerate` with these arguments and, by default, the profile given before. A
         generation that is under way keeps its own. Raises the errors of `accelerate`."""
-        self._attachments.replace(partial(self._attachment, self._requested(config, request)))
+        self._attachments.replace(partial(self._attachment, self._requested(config, {**request})))
 
-    def using(self, *, config: GalaxyDiTConfig | None = None, **request: Any) -> AbstractContextManager[Attachment]:
+    def using(
+        self, *, config: GalaxyDiTConfig | None = None, **request: Unpack[RequestArguments]
+    ) -> AbstractContextManager[Attachment]:
         """Context manager for one request: generations that this thread or asyncio task begins inside have the settings
         of `set` with these arguments. It yields their `config`, `report` and `reports`; these join
         `Acceleration.reports` at its end. Raises the errors of `accelerate`."""
-        return self._attachments.opened(partial(self._attachment, self._requested(config, request)))
+        return self._attachments.opened(partial(self._attachment, self._requested(config, {**request})))
 
     def _requested(self, config: GalaxyDiTConfig | None, arguments: dict[str, Any]) -> Settings:
         self._attachments.refuse_removed()

@@ -1,13 +1,14 @@
 """The configuration: which tensor is reused, which proxy is read, the limits, and one policy."""
 
 from dataclasses import dataclass, field
+from typing import get_args
 
 from galaxydit.errors import check_choice, check_count, check_number, plain_fields, proposing_fields, refusal
-from galaxydit.extrapolation import DAMPING, LARGEST_AHEAD, Reuse
+from galaxydit.extrapolation import DAMPING, LARGEST_AHEAD, Reuse, ReuseName
 from galaxydit.policies.general_schedule import GeneralSchedule
 from galaxydit.policies.policy import FEW_STEPS, GENERAL_FEW_STEPS, Limits, Policy
 from galaxydit.policies.threshold import Threshold
-from galaxydit.proxies import PROXIES, Proxy
+from galaxydit.proxies import PROXIES, Proxy, ProxyName, check_proxy
 
 
 @proposing_fields
@@ -18,7 +19,7 @@ class GalaxyDiTConfig:
     Attributes:
         policy: chooses the full steps: `Threshold`, `FixedSteps` (ignores the limits), `Online`, `Schedule`,
             `ProxyThreshold`, or any `galaxydit.policies.policy.Policy`.
-        proxy: one of `galaxydit.PROXIES`, or a `galaxydit.Proxy`.
+        proxy: the name of one of `galaxydit.PROXIES`, or a `galaxydit.Proxy` of one's own.
         warmup: share of first steps that are always computed, in [0, 1], at least one step (0.2: arXiv 2512.03451).
         keep_last: number of last steps that are always computed, at least 0.
         max_consecutive: cap on reused steps in a row, at least 1, or None; ignored by `Schedule`.
@@ -40,11 +41,11 @@ class GalaxyDiTConfig:
     """
 
     policy: Policy = field(default_factory=Threshold)
-    proxy: str | Proxy = "block_residual"
+    proxy: ProxyName | Proxy = "block_residual"
     warmup: float = 0.2
     keep_last: int = 1
     max_consecutive: int | None = 4
-    reuse: str | Reuse = "output"
+    reuse: ReuseName | Reuse = "output"
     order: int = 1
     slope: float = DAMPING
     largest_ahead: float = LARGEST_AHEAD
@@ -68,9 +69,9 @@ class GalaxyDiTConfig:
                 hint = f"; this policy lacks {', '.join(missing)}"
             raise refusal("policy", self.policy, "a policy", f"pass for example policy=Threshold(0.1){hint}")
         if not isinstance(self.proxy, Proxy):
-            check_choice("proxy", self.proxy, tuple(PROXIES))
+            check_proxy(self.proxy)
         if not isinstance(self.reuse, Reuse):
-            check_choice("reuse", self.reuse, ("output", "residual"))
+            check_choice("reuse", self.reuse, get_args(ReuseName))
         if self.few_steps is not None:
             check_count("few_steps", self.few_steps, minimum=0)
         check_choice("order", self.order, (0, 1))
@@ -105,7 +106,7 @@ class GalaxyDiTConfig:
         return self.proxy if isinstance(self.proxy, Proxy) else PROXIES[self.proxy]
 
     @property
-    def predicts(self) -> str:
+    def predicts(self) -> ReuseName:
         """What a reused step predicts, "output" or "residual"."""
         return self.reuse.predicts if isinstance(self.reuse, Reuse) else self.reuse
 

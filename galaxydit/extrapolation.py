@@ -11,6 +11,9 @@ from galaxydit.torch_compile import beside_the_model
 if TYPE_CHECKING:
     from galaxydit.runtime.call import Call
 
+ReuseName = Literal["output", "residual"]
+"""What a reused step predicts: the transformer's output, or what its blocks add to their input."""
+
 
 class CachedStep(NamedTuple):
     """A full step: its index from 0, its noise level, its tensor, and what a `Reuse` keeps beside it."""
@@ -33,7 +36,7 @@ class Reuse:
         proxies: names of proxies that `call.proxies` holds, if the first block ran so far.
     """
 
-    predicts: Literal["output", "residual"] = "output"
+    predicts: ReuseName = "output"
     proxies: tuple[str, ...] = ()
 
     def side(self, call: "Call") -> Tensor | None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from galaxydit.plugins import FAMILIES_GROUP, Registry
+
 SEPARATE = "separate calls"
 CONCATENATED = "concatenated batch"
 NO_GUIDANCE = "no guidance"
@@ -129,5 +131,5 @@ _ENTRIES = (
         time_embedding=None,  # it has a row for each distinct timestep, so its shape changes
     ),
 )
-FAMILIES: dict[str, Family] = {family.class_name: family for family in _ENTRIES}
-"""All families by the name of their diffusers class; assign a new entry to add one."""
+FAMILIES = Registry(Family, "class_name", FAMILIES_GROUP, {family.class_name: family for family in _ENTRIES})
+"""All families by the name of their transformer's class; assign a new entry, or load a plugin, to add one."""

@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from galaxydit.context_parallel import sum_over
+from galaxydit.errors import did_you_mean, refusal
 from galaxydit.families import Family
+from galaxydit.plugins import PROXIES_GROUP, Registry
 
 
 class Place(Enum):
@@ -110,14 +112,65 @@ _TENSORS = (
     Proxy("block_output", Place.BLOCK_OUTPUT, 1.0, DICACHE, _second),
 )
 DISTANCES = ("l1", "l2", "cosine")
-PROXIES: dict[str, Proxy] = {
+ProxyName = Literal[
+    "time_embedding",
+    "time_embedding_l2",
+    "time_embedding_cosine",
+    "noisy_latent",
+    "noisy_latent_l2",
+    "noisy_latent_cosine",
+    "filtered_latent",
+    "filtered_latent_l2",
+    "filtered_latent_cosine",
+    "block_input",
+    "block_input_l2",
+    "block_input_cosine",
+    "modulated_input",
+    "modulated_input_l2",
+    "modulated_input_cosine",
+    "self_attention",
+    "self_attention_l2",
+    "self_attention_cosine",
+    "after_self_attention",
+    "after_self_attention_l2",
+    "after_self_attention_cosine",
+    "gated_self_attention",
+    "gated_self_attention_l2",
+    "gated_self_attention_cosine",
+    "cross_attention",
+    "cross_attention_l2",
+    "cross_attention_cosine",
+    "modulated_feed_forward_input",
+    "modulated_feed_forward_input_l2",
+    "modulated_feed_forward_input_cosine",
+    "feed_forward",
+    "feed_forward_l2",
+    "feed_forward_cosine",
+    "block_residual",
+    "block_residual_l2",
+    "block_residual_cosine",
+    "block_output",
+    "block_output_l2",
+    "block_output_cosine",
+]
+"""The names of `PROXIES` without plugins. One's own proxy is passed as a `Proxy`, so that a checker finds typos."""
+_BUILT_IN = {
     proxy.name if distance == "l1" else f"{proxy.name}_{distance}": proxy
     if distance == "l1"
     else replace(proxy, name=f"{proxy.name}_{distance}", distance=distance, tensor_name=proxy.name)
     for proxy in _TENSORS
     for distance in DISTANCES
 }
-"""All proxies by name, each tensor with each distance; assign a new entry to add a proxy."""
+PROXIES = Registry(Proxy, "name", PROXIES_GROUP, _BUILT_IN)
+"""All proxies by name, each tensor with each distance; assign a new entry, or load a plugin, to add one."""
+
+
+def check_proxy(name: Any) -> None:
+    """Raise GalaxyDiTError unless a proxy has this name."""
+    if name not in tuple(PROXIES):
+        known = f"one of {', '.join(map(repr, PROXIES))}, or of a plugin that is loaded"
+        cure = f"choose one of these, or load the plugin that has it{did_you_mean(name, PROXIES)}"
+        raise refusal("proxy", name, known, cure)
 
 
 def proxies_of(family: Family) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -14,11 +13,13 @@ from galaxydit.foreign_text import drawable, one_line
 from galaxydit.outcome import Goal, headline
 from galaxydit.policies.policy import Reason
 from galaxydit.policies.threshold import Threshold
+from galaxydit.report_html import COMPUTED, REUSED, report_html
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-COMPUTED, REUSED, SIGNAL = "#1f6f8b", "#f2a541", "#444444"
+SIGNAL = "#444444"
 
 
 @dataclass(frozen=True)
@@ -95,27 +96,37 @@ class Report:
         """Steps that ran; fewer than `steps` for video-to-video, and where the generation was interrupted."""
         return len({call.step for call in self.calls})
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: the fields, `compute_fraction` and `reused_steps`.
+    def to_dict(self, *, calls: bool = True) -> dict[str, Any]:
+        """Plain data for JSON: the fields, `compute_fraction` and `reused_steps`; `save` writes all of it.
 
         NaN and infinities become None; `["config"]["policy"]` has the policy's fields (else "text") and its class's
-        "name".
+        "name". `calls=False`, for logs and responses, leaves out what grows with the steps: "calls", and lists and
+        tables of the policy.
         """
         data: dict[str, Any] = json.loads(json.dumps(asdict(self), default=_plain), parse_constant=lambda _: None)
         policy = data["config"]["policy"]  # a text where it is no dataclass
         fields = policy if isinstance(policy, dict) else {"text": policy}
+        if not calls:
+            del data["calls"]
+            fields = {name: value for name, value in fields.items() if not isinstance(value, dict | list)}
         data["config"]["policy"] = fields | {"name": type(self.config.policy).__name__}
         return data | {"compute_fraction": self.compute_fraction, "reused_steps": self.reused_steps}
 
     def save(self, path: str | Path) -> None:
         Path(path).write_text(json.dumps(self.to_dict(), indent=1), encoding="utf-8")
 
+    def __repr__(self) -> str:
+        reached = f"{self.reused_steps} of {self.steps_run} steps reused, compute fraction {self.compute_fraction:.3f}"
+        seconds = "" if self.denoise_seconds is None else f", denoising {self.denoise_seconds:.2f} s"
+        notes = f", {len(self.notes)} note{'s' * (len(self.notes) > 1)}" if self.notes else ""
+        return f"<Report: {reached}{seconds}{notes}>"
+
     def __str__(self) -> str:
         """`galaxydit.outcome.headline`, what it took, why steps were computed, and the notes."""
         reused = f"{self.reused_steps} of {self.steps_run} steps reused"
         if self.steps_run < self.steps:
             reused += f"; {self.steps_run} of {self.steps} steps ran"
-        lines = [f"{headline(self)}.", reused, self._taken()]
+        lines = [f"{headline(self)}.", reused, self.taken]
         fractions = self.compute_fractions
         if len(fractions) > 1:
             lines.append("compute fraction by sample: " + ", ".join(f"{value:.3f}" for value in fractions.values()))
@@ -124,13 +135,17 @@ class Report:
             lines.append("Steps were computed because of:")
         for reason, count in reasons.most_common():
             lines.append(f"  - {reason.value} ({count} step{'s' * (count > 1)})")
-        notes = list(self.notes)
-        if self.energy_joules is not None and self.energy_joules.note:
-            notes.append(self.energy_joules.note)
-        lines += [f"Note: {note}." for note in notes]
+        lines += [f"Note: {note}." for note in self.all_notes]
         return "\n".join(map(one_line, lines))
 
-    def _taken(self) -> str:
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """`notes`, and that of the energy counter."""
+        energy = self.energy_joules
+        return (*self.notes, energy.note) if energy is not None and energy.note else self.notes
+
+    @property
+    def taken(self) -> str:
         """Seconds and joules that are known, and the peak of what the plugin kept."""
         taken = []
         for seconds, part in ((self.denoise_seconds, "denoising"), (self.end_to_end_seconds, "end to end")):
@@ -143,8 +158,11 @@ class Report:
         taken.append(f"at most {self.bytes_held / 2**20:.2f} MiB cached")
         return ", ".join(taken)
 
-    def plot(self, path: str | Path | IO[bytes]) -> None:
-        """Draw each branch's calls, dark if computed, and the proxy's `accumulated` distance to an image file."""
+    def plot(self, path: str | Path | IO[bytes] | None = None) -> "Figure":
+        """Draw each branch's calls, dark if computed, and the proxy's `accumulated` distance.
+
+        Returns the matplotlib figure, and writes it to an image file if `path` names one; nothing is displayed.
+        """
         from matplotlib.figure import Figure
 
         rows = len(self._plot_rows())
@@ -160,7 +178,9 @@ class Report:
         panels[-1].set_xlim(-0.6, self.steps - 0.4)
         for axes in panels:
             axes.spines[["top", "right"]].set_visible(False)
-        figure.savefig(path, dpi=130)
+        if path is not None:
+            figure.savefig(path, dpi=130)
+        return figure
 
     def _plot_rows(self) -> list[tuple[str, str, int]]:
         """Transformer, branch and sample of each row of the plot, in the order of the calls."""
@@ -209,13 +229,9 @@ class Report:
         axes.set_ylabel(f"{drawable(self.config.watched.name)}\ndistance since full step")
         axes.set_ylim(bottom=0)
 
-    def _repr_png_(self) -> bytes | None:
-        """The plot, which notebooks show; None without calls."""
-        if not self.calls:
-            return None
-        picture = BytesIO()
-        self.plot(picture)
-        return picture.getvalue()
+    def _repr_html_(self) -> str:
+        """A table and the steps, which notebooks show."""
+        return report_html(self)
 
 
 def _compute_fraction(calls: Sequence[CallRecord]) -> float:

@@ -2,16 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from galaxydit.errors import GalaxyDiTError, check_choice, check_count, check_number, plain_fields, refusal
-from galaxydit.policies.names import AUTO, PAPER, POLICIES, PROXY, SCHEDULE
+from galaxydit.policies.names import AUTO, PAPER, POLICIES, PROXY, SCHEDULE, PolicyName
 
-__all__ = ["AUTO", "PAPER", "POLICIES", "PROXY", "SCHEDULE", "Request"]
+if TYPE_CHECKING:
+    from galaxydit.profiles.schema import Profile
+    from galaxydit.proxies import Proxy, ProxyName
+
+__all__ = ["AUTO", "PAPER", "POLICIES", "PROXY", "SCHEDULE", "PolicyName", "QualityName", "Request", "RequestArguments"]
 
 DEFAULT_SPEEDUP = 2.0
-LOSSLESS = "lossless"
-QUALITIES: Mapping[str, float] = {LOSSLESS: 1.0, "high": 1.5, "balanced": DEFAULT_SPEEDUP, "fast": 3.0}
+LOSSLESS: Final = "lossless"
+QualityName = Literal["lossless", "high", "balanced", "fast"]
+QUALITIES: Mapping[QualityName, float] = {LOSSLESS: 1.0, "high": 1.5, "balanced": DEFAULT_SPEEDUP, "fast": 3.0}
 """The speedup that each word of `quality` stands for. The words are those of serving engines."""
 GOALS: Mapping[str, tuple[str, ...]] = {
     "speedup": (),
@@ -25,6 +31,21 @@ POLICIES_BESIDE: Mapping[str, tuple[str, ...]] = {"max_error": (AUTO,), "thresho
 """The policies that a goal, or a word of `quality`, allows; others allow all."""
 
 
+class RequestArguments(TypedDict, total=False):
+    """The arguments of `Acceleration.set` and `using` beside `config`, as types: those of `Request`."""
+
+    speedup: float | None
+    policy: PolicyName
+    max_error: float | None
+    threshold: float | None
+    min_psnr: float | None
+    quality: QualityName | None
+    profile: "Profile | str | Path | None"
+    proxy: "ProxyName | Proxy | None"
+    warmup: float | None
+    few_steps: int | None
+
+
 @dataclass(frozen=True)
 class Request:
     """The arguments of `galaxydit.accelerate` that choose full steps, checked.
@@ -34,13 +55,13 @@ class Request:
     """
 
     speedup: float | None = None
-    policy: str = AUTO
+    policy: PolicyName = AUTO
     max_error: float | None = None
     threshold: float | None = None
     min_psnr: float | None = None
-    quality: str | None = None
+    quality: QualityName | None = None
     profile: Any = None  # a `Profile`, a path, or an address
-    proxy: str | None = None
+    proxy: "ProxyName | Proxy | None" = None
     warmup: float | None = None
     few_steps: int | None = None
 

@@ -18,10 +18,11 @@ from torch import nn
 
 import galaxydit
 from galaxydit.adapters import adapter_states
+from galaxydit.families import FAMILIES
 from galaxydit.pipelines.runs.unit import hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import is_readable, loaded, plain_config
-from galaxydit.runtime.recognition import transformers_of
+from galaxydit.runtime.recognition import family_of, transformers_of
 
 SAMPLED = 1024  # values of each tensor
 PACKAGE = Path(galaxydit.__file__).parent
@@ -87,15 +88,20 @@ def product_name(device: torch.device) -> str:
 def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
     """Everything but prompts and seeds that determines a pipeline's videos, for JSON.
 
-    "transformers", "weights" and "configs" (hashes) are by component.
+    "transformers", "weights" and "configs" (hashes) are by component; "plugins", if families of transformers come from
+    some, holds hashes of their code by name.
     """
     transformers = {}
+    plugins = {}
     for name, transformer in transformers_of(pipe).items():
         transformers[name] = {
             "config": plain_config(transformer),
             "dtype": str(transformer.dtype),
             "adapters": hash_of(adapter_states(transformer)),
         }
+        plugin = FAMILIES.plugin_of(family_of(transformer).class_name)
+        if plugin is not None:
+            plugins[plugin.name] = plugin.digest
     weights = {}
     configs = {}
     for name, part in pipe.components.items():
@@ -111,6 +117,7 @@ def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict
         "configs": configs,
         "scheduler": _plain(pipe.scheduler.config),
         "settings": asdict(settings),
+        **({"plugins": plugins} if plugins else {}),
     }
 
 

@@ -11,7 +11,14 @@ SOURCES = [
 ]
 
 # Names of diffusers, PyTorch and IPython, which the package sets, too.
-OF_OTHERS = {"_attention_backend", "_compiled_call_impl", "_diffusers_hook", "_hook_order", "_repr_png_", "_step_index"}
+OF_OTHERS = {
+    "_attention_backend",
+    "_compiled_call_impl",
+    "_diffusers_hook",
+    "_hook_order",
+    "_repr_html_",
+    "_step_index",
+}
 
 
 def is_private(name: str) -> bool:

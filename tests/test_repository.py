@@ -87,6 +87,8 @@ def test_imports_go_one_way_from_eval_to_the_plugin():
     for package, forbidden in known.items():
         for file in (ROOT / package).rglob("*.py"):
             parts = file.relative_to(ROOT).parts
+            if file.parent == ROOT / "pipelines" / "examples" / "plugin":  # a package of its own
+                continue
             if package == "galaxydit" and (parts[1] in (*PACKAGES, "commands") or file in entrances):
                 continue
             assert not imported(file) & forbidden, file

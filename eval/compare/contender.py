@@ -7,6 +7,7 @@ from pathlib import Path
 
 from galaxydit.eval.jobs.job import Variant
 from galaxydit.eval.methods.method import Method, Setting
+from galaxydit.eval.methods.plugins_behind import plugins_behind
 from galaxydit.pipelines.runs.unit import hash_of
 
 
@@ -24,9 +25,10 @@ class Contender:
 
     def variant(self, setting: Setting) -> Variant:
         """The variant of a job that generates with a setting."""
-        options, files = dict(setting), {}
+        options, profile = dict(setting), None if self.profile is None else str(self.profile.resolve())
+        files = plugins_behind(self.method, profile)
         if self.profile is not None:
-            options["profile"] = str(self.profile.resolve())
+            options["profile"] = profile
             files["profile"] = hashlib.sha256(self.profile.read_bytes()).hexdigest()
         return Variant(f"{self.method.slug}-{hash_of([options, files])[:8]}", self.method.slug, options, files)
 

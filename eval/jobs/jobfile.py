@@ -17,6 +17,7 @@ from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
 from galaxydit.eval.jobs.gates import LOST, WORST, Gates, check_names
 from galaxydit.eval.jobs.job import (
     FEWER_STEPS,
+    OWN,
     PLAIN,
     PLUGIN,
     Job,
@@ -28,7 +29,8 @@ from galaxydit.eval.jobs.job import (
     options_of,
 )
 from galaxydit.eval.jobs.record import BASELINE
-from galaxydit.eval.methods.method_registry import declared, slug_of
+from galaxydit.eval.methods.method_registry import declared, load_method, slug_of
+from galaxydit.eval.methods.plugins_behind import plugins_behind
 from galaxydit.eval.published.vbench import PACKAGE, vbench_prompts
 from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.model_names import INDEX, check_model
@@ -219,7 +221,8 @@ def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:
     method = options.pop("method", name)
     if method not in (known := [slug_of(listed) for listed in declared()]):
         what = f"method={method!r}" if "method" in data else f"method is missing, and {name!r}"
-        raise GalaxyDiTError(f"{place}.{what} is no method; {CURE}{did_you_mean(method, known)}")
+        cure = f"{CURE}, and add one of your own by --plugin{did_you_mean(method, known)}"
+        raise GalaxyDiTError(f"{place}.{what} is no method; {cure}")
     read = asdict(parse(options_of(method), options, place, CURE))
     options = {key: read[key] for key in options}  # 2 for 2.0 is the same setting
     for key, value in flatten(options, place):
@@ -236,4 +239,5 @@ def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:
 
         with named(f"{place}."):
             load_profile(options["profile"])
+    files |= plugins_behind(None if method in OWN else load_method(method), options.get("profile"))
     return Variant(name, method, options, files)

@@ -20,6 +20,7 @@ from galaxydit.eval.jobs.jobfile import named
 from galaxydit.eval.jobs.record import BASELINE, DECODER_INPUT, SOUND, SPECTROGRAM, THUMBNAIL, VIDEO, to_plain
 from galaxydit.eval.jobs.run_job import FILES, KIND
 from galaxydit.eval.methods.method_registry import load_method
+from galaxydit.eval.methods.plugins_behind import check_plugins
 from galaxydit.eval.metrics import METRICS, measure
 from galaxydit.eval.spectrogram import encode_spectrogram
 from galaxydit.foreign_text import logger_of
@@ -93,6 +94,8 @@ class VideoMaker(Maker):
     def _check(self, variant: Variant) -> None:
         """Raise GalaxyDiTError if a variant does not suit the model or the number of steps."""
         pipe, steps = self.pipe, self.settings.steps
+        compared = None if variant.method in (BASELINE, *OWN) else load_method(variant.method)
+        check_plugins(variant.files, compared, variant.options.get("profile"))
         if variant.method == PLUGIN:
             galaxydit.accelerate(pipe, **variant.options).remove()
         elif variant.method not in (BASELINE, FEWER_STEPS):

@@ -12,7 +12,7 @@ from galaxydit.eval.methods.method import AttachMethod, Context, Setting, geomet
 from galaxydit.pipelines.trial import accelerated
 from galaxydit.profiles.configure import configure
 from galaxydit.profiles.resolve import resolve
-from galaxydit.request import AUTO, PAPER, PROXY, SCHEDULE, Request
+from galaxydit.request import AUTO, PAPER, PROXY, SCHEDULE, PolicyName, Request
 
 AT_SPEEDUPS: list[dict[str, Any]] = [
     {"speedup": speedup} for speedup in (1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.5, 4.0, 4.5)
@@ -39,11 +39,11 @@ def paper(*, guidance_alignment: bool) -> AttachMethod:
     return attach
 
 
-def with_profile(policy: str) -> AttachMethod:
+def with_profile(policy: PolicyName) -> AttachMethod:
     return lambda pipe, setting, calibration: accelerated(pipe, **setting, policy=policy)
 
 
-def general(policy: str) -> AttachMethod:
+def general(policy: PolicyName) -> AttachMethod:
     return lambda pipe, setting, calibration: accelerated(
         pipe, config=configure(pipe, Request(**setting, policy=policy), None, setting["speedup"])
     )

@@ -1,5 +1,6 @@
 """The declaration of a compared method: how it is attached, which settings it has, what it measures beforehand."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -7,7 +8,7 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.eval.methods.method_registry import slug_of
+from galaxydit.eval.methods.method_registry import check_new, slug_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import Attached
 
@@ -36,6 +37,7 @@ class Method:
         tuned: False scores all settings without tuning.
         needs: optional module that the method imports.
         follows_profile: whether a setting may have "profile", the path of a profile file.
+        module: that declares it.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Method:
     tuned: bool = True
     needs: str | None = None
     follows_profile: bool = False
+    module: str = ""
 
     @property
     def slug(self) -> str:
@@ -54,7 +57,7 @@ class Method:
 
 
 METHODS: dict[str, Method] = {}
-"""The methods of the imported files by name; `registry.load_method` imports the file of a method."""
+"""The methods of the imported files by name; `method_registry.load_method` imports the file of a method."""
 
 
 def method(
@@ -62,15 +65,19 @@ def method(
 ) -> Callable[[AttachMethod], AttachMethod]:
     """Decorator that declares the function `attach` as a compared method; `options` are further fields of `Method`.
 
-    `name`, `source`, `tuned` and `needs` must be literals, because the command line reads them without torch.
-    `published` are the settings of a second method, "NAME published", which are scored without tuning.
+    In this folder `name`, `source`, `tuned` and `needs` must be literals, because the command line reads them without
+    torch. `published` are the settings of a second method, "NAME published", which are scored without tuning. Raises
+    GalaxyDiTError for a name that another module has declared.
     """
+    module = sys._getframe(1).f_globals.get("__name__", "")
 
     def declare(attach: AttachMethod) -> AttachMethod:
-        declared = Method(name, source, settings, attach, **options)
+        declared = Method(name, source, settings, attach, module=module, **options)
+        check_new(name, module, {each.name: each.module for each in METHODS.values()})
         METHODS[name] = declared
         if published is not None:
             second = f"{name} published"
+            check_new(second, module, {each.name: each.module for each in METHODS.values()})
             METHODS[second] = replace(declared, name=second, settings=published, tuned=False)
         return attach
 

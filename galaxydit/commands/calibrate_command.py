@@ -20,6 +20,7 @@ LARGEST_SEED = 2**63  # leaves room for the seeds of all samples, which are coun
 
 def calibrate(
     *,
+    plugins: options.PluginOptions,
     source: options.ModelOptions,
     out: Annotated[Path, typer.Option(help="The profile to write, a JSON file.")],
     prompts: Annotated[

@@ -28,6 +28,7 @@ TABLE, PLOT = "table.md", "pareto.png"  # in --out
 
 def compare(
     *,
+    plugins: options.PluginOptions,
     source: options.WanTinyByDefault,
     prompts: Prompts = "32",
     seeds: Annotated[str, typer.Option(help="With commas; each prompt is scored with each of them.")] = "0",

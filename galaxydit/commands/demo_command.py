@@ -11,7 +11,16 @@ import typer
 from galaxydit.commands.argument_checks import check_output_folder
 from galaxydit.commands.captions import WITH_CAPTIONS, read_or_draw_prompts, warn_of_unknown_words
 from galaxydit.commands.console import say, show, show_json
-from galaxydit.commands.options import AsJson, Force, InputFiles, RequestOptions, Seed, Sizes, WanTinyByDefault
+from galaxydit.commands.options import (
+    AsJson,
+    Force,
+    InputFiles,
+    PluginOptions,
+    RequestOptions,
+    Seed,
+    Sizes,
+    WanTinyByDefault,
+)
 from galaxydit.pipelines.own_files import check_replaceable, own_json, own_picture, own_sound, own_video
 from galaxydit.pipelines.table import Table
 from galaxydit.pipelines.written_by import DEMO
@@ -25,6 +34,7 @@ SOUND = (("si_sdr", "SI-SDR, dB", ".2f"), ("log_mel", "log-mel, dB", ".2f"), ("r
 
 def demo(
     *,
+    plugins: PluginOptions,
     source: WanTinyByDefault,
     out: Annotated[Path, typer.Option(help="Folder for videos, pictures and report.")] = Path("runs/demo"),
     prompt: Annotated[str | None, typer.Option(help="By default one that no training or calibration used.")] = None,

@@ -1,13 +1,13 @@
 """`galaxydit estimate`: predicted seconds, joules, memory and price of a published model's videos."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from galaxydit.commands.console import show, show_json
 from galaxydit.commands.options import AsJson, Quality
 from galaxydit.pipelines.table import amounts
-from galaxydit.request import Request
+from galaxydit.request import QualityName, Request
 
 if TYPE_CHECKING:
     from galaxydit.eval.cost.cost_estimate import Estimate
@@ -36,8 +36,9 @@ def estimate(
     from galaxydit.eval.cost import cost_estimate as cost
     from galaxydit.eval.cost.cost_rows import estimate_table
 
+    request = Request(speedup=speedup, quality=cast(QualityName | None, quality))  # checks the word
     made = cost.estimate(
-        model, gpu=gpu, speedup=Request(speedup=speedup, quality=quality).planned_speedup, size=size, frames=frames,
+        model, gpu=gpu, speedup=request.planned_speedup, size=size, frames=frames,
         steps=steps, gpus=gpus, ring=ring, videos=videos, price=price, attention=attention, compiled=compiled,
     )  # fmt: skip
     if as_json:

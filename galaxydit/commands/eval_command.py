@@ -14,7 +14,7 @@ from galaxydit.commands.check_command import check
 from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.grouping import RayCommand, grouped
 from galaxydit.commands.jobs import JobOptions, make_videos, show_plan
-from galaxydit.commands.options import AsJson, Force, Record, RunPath
+from galaxydit.commands.options import AsJson, Force, PluginOptions, Record, RunPath
 from galaxydit.commands.vbench_command import app as vbench
 from galaxydit.pipelines.own_files import check_replaceable, own_csv, own_html, own_parquet
 
@@ -37,6 +37,7 @@ def _show_file(option: typer.CallbackParam, wanted: bool) -> None:
 
 def run(
     *,
+    plugins: PluginOptions,
     job: Annotated[Path, typer.Argument(help="A job file, TOML.")],
     out: Annotated[str, typer.Option(help="Folder of the run, or an address such as s3://bucket/run.")],
     making: JobOptions,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from galaxydit.commands.console import say, show, show_json
-from galaxydit.commands.options import AsJson
+from galaxydit.commands.options import AsJson, PluginOptions
 from galaxydit.errors import refusal
 from galaxydit.unsupported import U_NET, UNSUPPORTED
 
@@ -15,6 +15,8 @@ Row = dict[str, str]
 
 
 def families(
+    *,
+    plugins: PluginOptions,
     name: Annotated[str, typer.Argument(help="Show only names that contain this, such as wan or Cosmos.")] = "",
     as_json: AsJson = False,
 ) -> None:
@@ -53,7 +55,7 @@ def family_rows() -> list[Row]:
         profiles[profile.model.class_name].append(profile.name)
     rows = []
     for family in FAMILIES.values():
-        kind = getattr(diffusers, family.class_name)
+        kind = getattr(diffusers, family.class_name, None)  # a plugin may have a class of its own
         row = {
             "family": family.name,
             "transformer": family.class_name,

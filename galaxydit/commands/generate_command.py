@@ -27,6 +27,7 @@ class FileSizes(options.Sizes):
 
 def generate(
     *,
+    plugins: options.PluginOptions,
     source: options.ModelOptions,
     prompt: Annotated[
         str | None, typer.Option(help="What the video shows, or JSON that also names images and videos.")

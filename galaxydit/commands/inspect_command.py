@@ -6,7 +6,7 @@ from rich.console import Group
 from rich.text import Text
 
 from galaxydit.commands.console import say, show, show_json
-from galaxydit.commands.options import AsJson, ModelOptions
+from galaxydit.commands.options import AsJson, ModelOptions, PluginOptions
 from galaxydit.pipelines.table import Table
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ PSNR_UNKNOWN = "the PSNR at any speedup"
 RANKING_UNKNOWN = "the ranking of the proxies on this model"
 
 
-def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
+def inspect(*, plugins: PluginOptions, source: ModelOptions, as_json: AsJson = False) -> None:
     """Show what the plugin would do to a pipeline. Hooks, profile, and what is known of speed and PSNR."""
     from galaxydit.pipelines.model_names import absent_checkpoint
 

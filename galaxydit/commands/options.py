@@ -16,6 +16,7 @@ from galaxydit.errors import did_you_mean, refusal
 from galaxydit.pipelines.inputs import merge_inputs
 from galaxydit.pipelines.model_names import check_model
 from galaxydit.pipelines.settings import DtypeName, GenerationSettings, Offload
+from galaxydit.plugins import load_plugin
 from galaxydit.request import AUTO
 from galaxydit.request import Request as CoreRequest
 
@@ -47,6 +48,24 @@ Force = Annotated[
 MixedVersions = Annotated[
     bool, typer.Option("--allow-mixed-versions", help="Go on where finished videos were made by other versions.")
 ]
+
+
+@dataclass(frozen=True)
+class PluginOptions:
+    """Plugins, which are loaded before the other options are read. Raises GalaxyDiTError for one that cannot be."""
+
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE_OR_FILE",
+            help="Load a module, or a .py file, with methods, proxies or families of your own. May be given several "
+            "times.",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        for each in self.plugin or ():
+            load_plugin(each)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from galaxydit.pipelines.written_by import VALIDATION
 
 def validate(
     *,
+    plugins: options.PluginOptions,
     source: options.ModelOptions,
     out: Annotated[Path, typer.Option(help="Folder of videos and page.")],
     prompts: Prompts = "10",

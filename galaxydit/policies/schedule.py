@@ -1,7 +1,7 @@
 """Policies that know beforehand which steps to compute: a schedule for a speedup, or a fixed list of steps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -62,11 +62,11 @@ class Schedule:
 
     speedup: float
     sigmas: tuple[float, ...]
-    error_map: ErrorMap | None = None
-    cumulative_distance: CumulativeDistance | None = None
+    error_map: ErrorMap | None = field(default=None, repr=False)
+    cumulative_distance: CumulativeDistance | None = field(default=None, repr=False)
     fewest_steps: int = 0
     boundary: float | None = None
-    planned_sigmas: tuple[float, ...] = ()
+    planned_sigmas: tuple[float, ...] = field(default=(), repr=False)
     reads_proxy = False
     reuses = True
     learns_errors = False

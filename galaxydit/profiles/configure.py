@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -19,8 +19,8 @@ from galaxydit.policies.threshold import Threshold, threshold_for
 from galaxydit.profiles.changed_conditions import boundary_of, fewest_steps
 from galaxydit.profiles.recipe import Recipe
 from galaxydit.profiles.schema import Profile
-from galaxydit.proxies import proxies_of
-from galaxydit.request import AUTO, DEFAULT_SPEEDUP, LOSSLESS, PAPER, PROXY, Request
+from galaxydit.proxies import ProxyName, proxies_of
+from galaxydit.request import AUTO, DEFAULT_SPEEDUP, LOSSLESS, PAPER, PROXY, PolicyName, Request
 from galaxydit.runtime.recognition import family_of, transformers_of
 
 USUAL_STEPS = 50  # of video models
@@ -43,7 +43,7 @@ def configure(
     transformers = list(transformers_of(pipe).values())
     recipe = profile.recipe if profile else None
     boundary = boundary_of(pipe)
-    proxy = request.proxy or _proxy_of(recipe, transformers[0])
+    proxy = request.proxy or cast(ProxyName, _proxy_of(recipe, transformers[0]))
     measured = None  # the profile, if its distances are of this proxy
     error_map = None
     if profile is not None and profile.recipe.proxy == proxy:
@@ -61,7 +61,7 @@ def configure(
         return replace(paced, policy=Online(request.max_error, error_map))
     if request.policy == PAPER:
         if measured is None:
-            why = missing or f"the profile holds no distances of the proxy {proxy}"
+            why = missing or f"the profile holds no distances of the proxy {config.watched.name}"
             cure = "pass for example threshold=0.1, or run `galaxydit calibrate`"
             raise refusal("policy", PAPER, f"a threshold too, because {why}", cure)
         return replace(paced, policy=Threshold(_paper_threshold(measured, paced, speedup)))
@@ -144,7 +144,7 @@ def _paper_threshold(profile: Profile, config: GalaxyDiTConfig, speedup: float) 
     return threshold_for(distances, full, config.limits)
 
 
-def _predicting_as(recipe: Recipe | None, policy: str) -> GalaxyDiTConfig:
+def _predicting_as(recipe: Recipe | None, policy: PolicyName) -> GalaxyDiTConfig:
     """The default configuration with the prediction and correction of a recipe, or of the policy "paper"."""
     if policy == PAPER:
         return GalaxyDiTConfig(reuse="residual", order=0, correction=False)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
-from galaxydit.errors import check_ascending, check_choice, refusal
-from galaxydit.proxies import PROXIES
+from galaxydit.errors import check_ascending, refusal
+from galaxydit.proxies import check_proxy
 
 Positive = Annotated[float, Ge(0)]
 Share = Annotated[float, Ge(0), Le(1)]
@@ -31,7 +31,7 @@ class RankedProxy:
     paper: Correlation  # `rho` at order 0 after the first 20 % of the steps, as in arXiv 2512.03451
 
     def __post_init__(self) -> None:
-        check_choice("proxy", self.proxy, tuple(PROXIES))
+        check_proxy(self.proxy)
 
 
 @dataclass(frozen=True)

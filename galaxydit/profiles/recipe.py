@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, MinLen
 
-from galaxydit.errors import GalaxyDiTError, check_ascending, check_choice
-from galaxydit.extrapolation import DAMPING, LARGEST_AHEAD
+from galaxydit.errors import GalaxyDiTError, check_ascending
+from galaxydit.extrapolation import DAMPING, LARGEST_AHEAD, ReuseName
 from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
 from galaxydit.profiles.evidence import Share
-from galaxydit.proxies import PROXIES
+from galaxydit.proxies import check_proxy
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Recipe:
     """
 
     proxy: str
-    reuse: Literal["output", "residual"]
+    reuse: ReuseName
     order: Literal[0, 1]
     error_map: ErrorMap
     cumulative_distance: CumulativeDistance  # mean over the calibration's samples
@@ -46,7 +46,7 @@ class Recipe:
     correction_share: Share | None = None
 
     def __post_init__(self) -> None:
-        check_choice("proxy", self.proxy, tuple(PROXIES))
+        check_proxy(self.proxy)
         if not self.targets:
             raise GalaxyDiTError("targets is empty: expected at least one; calibrate again")
         check_ascending("targets' speedup", tuple(target.speedup for target in self.targets), strictly=True)

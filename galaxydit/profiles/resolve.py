@@ -2,15 +2,15 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
 from galaxydit.config import GalaxyDiTConfig
-from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_choice, refusal
+from galaxydit.errors import GalaxyDiTError, NoEffectWarning, refusal
 from galaxydit.outcome import Goal
 from galaxydit.policies.general_schedule import GENERAL_FASTEST, GeneralSchedule
 from galaxydit.policies.online import Online
@@ -22,7 +22,7 @@ from galaxydit.profiles.configure import configure
 from galaxydit.profiles.fingerprint import profile_mismatch
 from galaxydit.profiles.profile_registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile, fastest_verified
-from galaxydit.proxies import PROXIES
+from galaxydit.proxies import PROXIES, Proxy, ProxyName, check_proxy
 from galaxydit.request import LOSSLESS, Request
 from galaxydit.runtime.generation import Terms
 from galaxydit.runtime.recognition import transformers_of
@@ -58,8 +58,11 @@ def settings_for(pipe: Any, request: Request, config: GalaxyDiTConfig | None) ->
     if config is not None and request != Request():
         given = [field.name for field in fields(Request) if getattr(request, field.name) != field.default]
         raise GalaxyDiTError(f"config is given together with {', '.join(given)}", "pass either config or these")
-    if request.proxy is not None:
-        check_choice("proxy", request.proxy, tuple(PROXIES))
+    if isinstance(request.proxy, Proxy):
+        if PROXIES.get(request.proxy.name) is request.proxy:  # a profile knows it by its name
+            request = replace(request, proxy=cast(ProxyName, request.proxy.name))
+    elif request.proxy is not None:
+        check_proxy(request.proxy)
     settings = Settings(config) if config is not None else resolve(pipe, request)
     if settings.config.history_length == 0 and request.quality != LOSSLESS:
         warnings.warn("galaxydit: threshold=0 reuses nothing; raise it to go faster", NoEffectWarning, stacklevel=3)
@@ -110,7 +113,7 @@ def _texts(
     if isinstance(policy, Threshold):
         return (), tuple(warned)
     if profile is None:
-        source = f"the proxy {config.proxy} with a threshold learned during the generation"
+        source = f"the proxy {config.watched.name} with a threshold learned during the generation"
         if isinstance(policy, GeneralSchedule):
             source = "a general schedule"
         elif isinstance(policy, Online):
@@ -123,7 +126,7 @@ def _texts(
         rests = f"profile {profile.name} rests on {profile.basis}"
         notes.append(f"{rests}; `galaxydit calibrate --budget full` verifies it")
     if isinstance(policy, ProxyThreshold) and policy.schedule.cumulative_distance is None:
-        learned = f"the threshold of the proxy {config.proxy} is learned during the generation"
+        learned = f"the threshold of the proxy {config.watched.name} is learned during the generation"
         notes.append(f"{learned}, because no calibration solved it")
     return tuple(notes), tuple(warned)
 

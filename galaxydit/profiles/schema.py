@@ -66,6 +66,9 @@ class Profile:
     evidence: Evidence
     second_model: Model | None = None  # the pipeline's `transformer_2`
 
+    def __repr__(self) -> str:
+        return f"<Profile {self.name!r}: {self.basis}>"
+
     @property
     def fastest(self) -> float:
         """The largest speedup that was verified or, without verifications, planned."""

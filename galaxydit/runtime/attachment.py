@@ -37,6 +37,10 @@ class Attachment:
     is_former: bool = field(default=False, init=False)
     calls: int = field(default=0, init=False)
 
+    def __repr__(self) -> str:
+        asked = "settings by hand" if self.terms.goal is None else self.terms.goal.text
+        return f"<Attachment: {asked}, {type(self.config.policy).__name__}>"
+
     @property
     def config(self) -> GalaxyDiTConfig:
         return self.terms.config

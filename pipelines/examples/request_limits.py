@@ -15,13 +15,13 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from galaxydit.errors import DataWarning, GalaxyDiTError, check_choice
+from galaxydit.errors import DataWarning
 from galaxydit.pipelines.inputs import check_inputs, upright
 from galaxydit.pipelines.modular import parameters_of
 from galaxydit.pipelines.published_models import own_settings
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sizes import fit_size
-from galaxydit.request import QUALITIES
+from galaxydit.request import QualityName
 
 MOST_CHARACTERS = 2000  # of a prompt
 MOST_IMAGE_BYTES = 10 * 2**20
@@ -37,7 +37,7 @@ class VideoRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     prompt: str = Field(max_length=MOST_CHARACTERS)
-    quality: str = "balanced"  # or "lossless", "high", "fast"
+    quality: QualityName = "balanced"
     seed: int = Field(0, ge=0, lt=2**64)
     steps: int | None = Field(None, ge=1)
     image: str | None = None  # the bytes of a PNG, JPEG or WebP file in base64
@@ -64,12 +64,8 @@ class BodyLimit:
 
 
 def check_request(request: VideoRequest, settings: GenerationSettings) -> None:
-    """Raise HTTPException 422 for a prompt, a quality or a number of steps that is not allowed."""
+    """Raise HTTPException 422 for a prompt or a number of steps that is not allowed."""
     _check_prompt(request)
-    try:
-        check_choice("quality", request.quality, tuple(QUALITIES))
-    except GalaxyDiTError as error:
-        raise HTTPException(422, str(error)) from error
     most = STEPS_FACTOR * (settings.steps or 1)
     if request.steps is not None and request.steps > most:
         raise HTTPException(422, f"steps={request.steps} is not allowed: expected at most {most}; pass fewer")

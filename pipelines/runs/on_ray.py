@@ -16,6 +16,7 @@ from galaxydit.pipelines.runs.cluster import LOOK_EVERY, Cluster
 from galaxydit.pipelines.runs.run import Executor, Finished, Maker, Progress, Rank, attempt, make_and_commit, new_record
 from galaxydit.pipelines.runs.store import Store
 from galaxydit.pipelines.runs.unit import Record, Unit
+from galaxydit.plugins import load_plugin, loaded_plugins
 
 logger = logger_of(__name__)
 
@@ -25,14 +26,16 @@ DEATHS = 10  # of workers while they make the same unit, after which the unit is
 class Process:
     """Ray actor, one process of a worker; the worker's first process commits records.
 
-    Relative paths in units start at `folder`, the driver's, if this machine has it.
+    Relative paths in units start at `folder`, the driver's, if this machine has it. `plugins` are those that the driver
+    loaded by name.
     """
 
-    def __init__(self, maker: Maker, store: Store, folder: str) -> None:
+    def __init__(self, maker: Maker, store: Store, folder: str, plugins: Sequence[str] = ()) -> None:
         with suppress(OSError):
             os.chdir(folder)
         self._maker = maker
         self._store = store
+        self._plugins = plugins
 
     def address(self) -> tuple[str, int]:
         """IP address of this node and a free port, at which the processes of one worker can meet."""
@@ -49,6 +52,8 @@ class Process:
             os.environ.update(MASTER_ADDR=meeting[0], MASTER_PORT=str(meeting[1]))
             os.environ.update(RANK=str(rank.index), WORLD_SIZE=str(rank.size), LOCAL_RANK="0")
         with _heard() as warned:
+            for plugin in self._plugins:
+                load_plugin(plugin)
             self._maker.prepare(rank)
         return None, warned
 
@@ -160,7 +165,8 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
             group = self._ray.util.placement_group([{"CPU": 1, "GPU": 1}] * size, strategy="PACK")
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group)
         kind = self._ray.remote(Process).options(**options)
-        actors: list[Any] = [kind.remote(maker, self._store, os.getcwd()) for _ in range(size)]
+        plugins = loaded_plugins()
+        actors: list[Any] = [kind.remote(maker, self._store, os.getcwd(), plugins) for _ in range(size)]
         meeting = None
         if size > 1:
             meeting = actors[0].address.remote()

@@ -2,12 +2,11 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from galaxydit.eval.jobs.job import PLAIN, Job, Variant
+from galaxydit import plugins
 from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.run_job import open_run, run_job
 from galaxydit.eval.methods import method as method_module
@@ -15,6 +14,7 @@ from galaxydit.eval.metrics import measure
 from galaxydit.eval.metrics.registry import metrics_in
 from galaxydit.eval.report.read_run import read_run
 from galaxydit.eval.report.verdicts import check_run
+from galaxydit.plugins import load_plugin
 
 README = Path(__file__).parents[2] / "eval" / "README.md"
 
@@ -23,13 +23,6 @@ def block(heading: str, language: str) -> str:
     """The first block of code in a language under a heading."""
     section = README.read_text(encoding="utf-8").split(f"### {heading}\n")[1]
     return re.search(rf"```{language}\n(.*?)```", section, re.DOTALL).group(1)
-
-
-def example(heading: str) -> dict[str, Any]:
-    """The names that the first Python block under a heading defines."""
-    names: dict[str, Any] = {"__name__": "example", "__file__": __file__}
-    exec(compile(block(heading, "python"), str(README), "exec"), names)
-    return names
 
 
 def test_the_metric_is_found_in_its_file_and_measured(tmp_path, monkeypatch):
@@ -42,14 +35,19 @@ def test_the_metric_is_found_in_its_file_and_measured(tmp_path, monkeypatch):
     assert values["mean_error"] == pytest.approx(0.25)
 
 
-def test_the_method_is_compared(tiny_wan_pipeline, tiny_wan_folder, tmp_path, monkeypatch):
+def test_the_method_is_compared(tiny_wan_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(method_module, "METHODS", dict(method_module.METHODS))
-    example("Adding a method")
+    monkeypatch.setattr(plugins, "_loaded", {})
+    (tmp_path / "every_other_step.py").write_text(block("Adding a method", "python"))
+    load_plugin(tmp_path / "every_other_step.py")
     declared = method_module.METHODS["every other step"]
     assert [setting["first"] for setting in declared.settings(50)] == [25, 10, 1]
-    variants = (PLAIN, Variant("mine", declared.slug, {"first": 2, "steps": 10}))
-    sizes = {"height": 32, "width": 32, "frames": 5, "guidance": 3.0, "steps": 10, "dtype": "float32"}
-    job = Job(model=str(tiny_wan_folder), prompts=("a red ball",), metrics=("psnr",), variants=variants, **sizes)
+    variant = block("Adding a method", "toml").replace("first = 5, steps = 50", "first = 2, steps = 10")
+    sizes = "height = 32\nwidth = 32\nframes = 5\nguidance = 3.0\nsteps = 10\ndtype = 'float32'\nmetrics = ['psnr']"
+    (tmp_path / "job.toml").write_text(
+        f"model = '{tiny_wan_folder}'\n{sizes}\nprompts = {{ texts = ['a red ball'] }}\n{variant}"
+    )
+    job = read_job(tmp_path / "job.toml")
     assert run_job(job, open_run(tmp_path / "run", job)).failed == 0
     mine = read_run(tmp_path / "run").records[1]
     assert mine.compute_fraction == pytest.approx(0.6)  # 0, 1, 3, 5, 7, 9

@@ -1,9 +1,12 @@
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from galaxydit.config import GalaxyDiTConfig
@@ -98,9 +101,35 @@ def test_the_text_reads_like_a_result(half_reused: Report) -> None:
     ]
 
 
-def test_a_notebook_shows_the_plot(half_reused: Report) -> None:
-    assert (half_reused._repr_png_() or b"").startswith(b"\x89PNG")
-    assert report()._repr_png_() is None
+def test_a_notebook_shows_a_table_and_every_step_and_runs_nothing(half_reused: Report) -> None:
+    odd = replace(half_reused, notes=("<script>alert(1)</script>",))
+    page = odd._repr_html_()
+    assert page.count("<rect") == len(half_reused.calls)
+    titles = re.findall(r"<title>step (\d): (\w+), ([^<]+)</title>", page)
+    of_branch = [("0", "computed"), ("1", "computed"), ("2", "reused"), ("3", "reused")]
+    assert [title[:2] for title in titles] == of_branch * 2
+    assert titles[0][2] == "warm-up"
+    assert "2 of 4 steps reused" in page
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    ElementTree.fromstring(f"<div>{page}</div>")  # well-formed
+    assert "<rect" not in report()._repr_html_()
+
+
+def test_a_report_of_many_calls_is_short_where_it_is_printed_and_logged() -> None:
+    calls = [call(step, branch, reused=step % 2 == 1) for step in range(200) for branch in ("cond", "uncond")]
+    long = replace(report(*calls, notes=("odd",)), steps=200)
+    assert repr(long) == "<Report: 100 of 200 steps reused, compute fraction 0.525, denoising 2.00 s, 1 note>"
+    short, full = long.to_dict(calls=False), long.to_dict()
+    assert len(json.dumps(short)) < 1000
+    assert short == {name: value for name, value in full.items() if name != "calls"}
+
+
+def test_many_samples_are_shown_in_part_and_counted() -> None:
+    calls = [replace(call(step, "cond", reused=False), sample=sample) for step in range(4) for sample in range(11)]
+    page = report(*calls)._repr_html_()
+    assert page.count("<rect") == 8 * 4
+    assert "3 more rows are not shown" in page
 
 
 def test_the_saved_report_is_strict_json_even_with_infinite_sums(half_reused: Report, tmp_path: Path) -> None:
@@ -114,7 +143,8 @@ def test_the_saved_report_is_strict_json_even_with_infinite_sums(half_reused: Re
 
 
 def test_the_plot_shows_computed_and_reused_steps_in_their_colours(half_reused: Report, tmp_path: Path) -> None:
-    half_reused.plot(tmp_path / "decisions.png")
+    figure = half_reused.plot(tmp_path / "decisions.png")
+    assert isinstance(figure, Figure)
     with Image.open(tmp_path / "decisions.png") as picture:
         colours = {colour for _, colour in picture.convert("RGB").getcolors(2**24) or ()}
     assert {(0x1F, 0x6F, 0x8B), (0xF2, 0xA5, 0x41)} <= colours

@@ -55,7 +55,7 @@ def test_the_methods_can_be_listed(capsys):
         (
             ("--methods", "TeeCache"),
             "methods='TeeCache' is not allowed: expected all, published, ablations, or names of methods with commas; "
-            "`galaxydit compare --list` shows them; did you mean 'TeaCache'?",
+            "`galaxydit compare --list` shows them, --plugin adds others; did you mean 'TeaCache'?",
         ),
         (("--speedups", "fast"), "is 'fast', allowed are numbers with commas"),
         (("--speedups", "0.5"), "speedups=0.5 is not allowed: expected a number from 1.05 to 10"),
