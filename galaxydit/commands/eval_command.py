@@ -76,7 +76,8 @@ def status(run: RunPath, verify: Verify = False, as_json: AsJson = False) -> Non
     """Show how far a run is. Failed units and damaged videos have their reasons."""
     from galaxydit.eval.jobs.run_job import load_run
     from galaxydit.pipelines.runs import Record, not_checked
-    from galaxydit.pipelines.runs.progress import render, tally
+    from galaxydit.pipelines.runs.progress import render
+    from galaxydit.pipelines.runs.tally import tally
 
     store, job = load_run(run)
     units = [unit.id for unit in job.units()]
