@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from galaxydit.foreign_text import printable
-from galaxydit.pipelines.runs.heartbeat import Heartbeat
+from galaxydit.pipelines.heartbeat import Heartbeat, draws_live
 from galaxydit.pipelines.runs.run import Progress
 from galaxydit.pipelines.runs.tally import Tally, WorkerRow
 from galaxydit.pipelines.runs.unit import Record, Unit
@@ -95,7 +95,7 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
 
     def _open(self) -> None:
         """Begin the view with the first unit, because bars of downloads, which come before it, would tear it."""
-        if self._live is None and self._console.is_terminal:
+        if self._live is None and draws_live(self._console):
             self._heartbeat.stop()
             self._live = Live(get_renderable=self._view, console=self._console, refresh_per_second=1)
             self._live.start()

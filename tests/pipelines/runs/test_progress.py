@@ -8,8 +8,8 @@ from types import ModuleType
 import pytest
 from rich.console import Console
 
+from galaxydit.pipelines.heartbeat import Heartbeat
 from galaxydit.pipelines.runs import LiveProgress, Record, Store, expect, more_to_come, progress_of, run
-from galaxydit.pipelines.runs.heartbeat import Heartbeat
 from galaxydit.pipelines.runs.progress import render
 from galaxydit.pipelines.runs.tally import Tally, tally
 

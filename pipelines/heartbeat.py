@@ -1,11 +1,21 @@
-"""A line for long silences: whoever waits for a model or a video hears every 20 seconds that it goes on."""
+"""What whoever waits for a model or a video sees: a live view in a terminal, or a line at least every 20 seconds."""
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from threading import Event, Thread
 
+from rich.console import Console
+
 QUIET = 20.0  # longest silence of a command, in seconds
+
+
+def draws_live(console: Console) -> bool:
+    """Whether lines may be drawn again in place. FORCE_COLOR alone allows colours in a file, but no moving cursor."""
+    if console.is_terminal and os.environ.get("FORCE_COLOR"):
+        return console.file.isatty()
+    return console.is_terminal
 
 
 class Heartbeat(AbstractContextManager["Heartbeat"]):
