@@ -66,7 +66,8 @@ def check(
             show(f"seconds are not judged, because other work disturbed the run: {why}")
         text += f"; {unfinished} videos failed, damaged or not made" if unfinished else ""
         command = NextCommand("see the videos", ["eval", "report", run])
-        conclude([], f"{text[0].upper()}{text[1:]}, so the exit code is {int(bool(failed or unfinished))}.", command)
+        code = ExitCode.FAILED if failed or unfinished else ExitCode.DONE
+        conclude([], f"{text}: exit code {code.value}", command)
     if failed or unfinished:
         raise typer.Exit(ExitCode.FAILED)
 

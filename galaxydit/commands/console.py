@@ -25,6 +25,7 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.table import Table as RichTable
 
 from galaxydit.commands.exit_codes import ExitCode
 from galaxydit.foreign_text import one_line, printable
@@ -49,7 +50,7 @@ def show(*lines: object, console: Console | None = None) -> None:
     terminal."""
     console = console or Console()
     for line in lines:
-        if isinstance(line, Table | Group):
+        if isinstance(line, Table | Group | RichTable):
             console.print(line, "")
         else:
             console.print(wrapped(line, console), markup=False, highlight=False, soft_wrap=True)
