@@ -50,13 +50,7 @@ CHAIN = {  # by name, in the order in which they are run, each in the same folde
     "eval report": "eval report runs/job",
     "validate": "validate --model wan-tiny --out runs/validate --prompts 2",
 }
-SIZED = (
-    "demo",
-    "calibrate",
-    "generate",
-    "compare",
-    "validate",
-)  # commands that take a size; the job has it in its file
+SIZED = ("demo", "calibrate", "generate", "compare", "validate")  # take a size; a job has it in its file
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def run(
             NextCommand("see the videos and means of each variant", ["eval", "report", out]),
             NextCommand("check them against limits", ["eval", "check", out, *limits]),
         ]
-        text = f"{outcome.done} videos of this job are done, {outcome.failed} failed."
+        text = f"Videos of this job: {outcome.done} done, {outcome.failed} failed."
         conclude([f"{out}/files"], text, *following)
     if outcome.failed:
         raise typer.Exit(ExitCode.FAILED)

@@ -166,7 +166,7 @@ def _generate_many(
         videos = [{"prompt": each.prompt, "seed": each.seed, "video": each.video} for each in records if each.is_done]
         show_json(counts | {"folder": out, "videos": videos})
     else:
-        text = f"{counts['done']} of {len(records)} videos are in {out}/files."
+        text = f"{counts['done']} videos in {out}/files, {counts['failed']} failed."
         if table is not None:
             text += f" {table.name} lists them with their seconds."
         what = "report" if run.root is not None else "export"
