@@ -38,7 +38,10 @@ def compare(
     calibration: Annotated[Path | None, typer.Option(help="Prompts to tune on; by default wan-tiny's own.")] = None,
     profile: Annotated[
         list[Path] | None,
-        typer.Option(help="Of the methods that follow a profile; by default the model's. May be given several times."),
+        typer.Option(
+            help="A file of `calibrate`, which methods with planned steps follow; by default the profile that is "
+            "shipped for the model. May be given several times."
+        ),
     ] = None,
     tune_prompts: Annotated[int, typer.Option(min=1, help="How many of the --calibration prompts to tune on.")] = 8,
     sizes: options.Sizes,

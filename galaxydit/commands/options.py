@@ -165,7 +165,13 @@ class RequestOptions:
         ),
     ] = AUTO
     max_error: Annotated[float | None, typer.Option(help="Largest expected relative error of a reused step.")] = None
-    profile: Annotated[str | None, typer.Option(help="A shipped profile or a file; by default the model's.")] = None
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="A file of `calibrate`, hf://owner/name, or the name of a profile that is shipped; by default the one "
+            "that is shipped for this model, if there is one."
+        ),
+    ] = None
     threshold: Annotated[
         float | None, typer.Option(min=0, help="By hand: reuse while the proxy has moved less; larger is faster.")
     ] = None
