@@ -35,7 +35,7 @@ def conclude(made: Iterable[object], meaning: str, *following: NextCommand) -> N
     show(meaning, console=console)
     for command in following:
         show(f"To {command.purpose}:", console=console)
-        style = "bold" if console.is_terminal else None
+        style = "bold" if console.is_terminal and not console.no_color else None
         console.print(f"  {command.line}", style=style, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -151,10 +151,10 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
         return Group(Text(self.stage), view) if self.stage else view
 
     def _go_on(self, seconds: float) -> None:
-        """Print what takes so long; called by the heartbeat."""
-        names = ", ".join(row.running for row in list(self._counted.rows.values()) if row.running)
-        what = f"making {names}" if names else self.stage if not self._counted.rows and self.stage else "loading"
-        self._line(f"{what} for {seconds:.0f} s; {self._counted}", is_told=False)
+        """Print what is being made, or loaded, for so long; called by the heartbeat after `seconds` of silence."""
+        made = [f"making {_running(row)}" for row in list(self._counted.rows.values()) if row.running]
+        waiting = f"loading or planning, {timedelta(seconds=round(seconds))}"
+        self._line(f"{', '.join(made) or waiting}; {self._counted}", is_told=False)
 
     def _line(self, text: str, *, is_told: bool = True) -> None:
         if is_told:

@@ -1,5 +1,6 @@
 import io
 import re
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Event
@@ -133,11 +134,12 @@ def test_a_long_silence_is_broken_by_what_is_being_made(store: Store, makers: Mo
     progress.start(3, 0, 0)
     progress._go_on(20.0)
     progress.begin(0, makers.noise_units(1)[0])
+    progress._counted.rows["0"].started = time.monotonic() - 18  # it began after the last line
     progress._go_on(41.0)
     progress.stop()
     assert out.getvalue().splitlines()[1:] == [
-        "loading for 20 s; 0 done, 0 failed, 3 remaining",
-        f"making {makers.noise_units(1)[0].name} for 41 s; 0 done, 0 failed, 3 remaining",
+        "loading or planning, 0:00:20; 0 done, 0 failed, 3 remaining",
+        f"making {makers.noise_units(1)[0].name}, 0:00:18; 0 done, 0 failed, 3 remaining",
     ]
 
 
