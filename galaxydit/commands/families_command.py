@@ -48,8 +48,8 @@ def families(
     if not accepted and not refused:
         raise refusal("name", name, "part of the name of a family or a transformer", "leave it out to show all of them")
     if as_json:
-        accepted = [{**row, "try": TRY_FIRST.get(row["family"])} for row in accepted]
-        show_json({"accepted": accepted, "not_accepted": refused})
+        with_models = [{**row, "try": TRY_FIRST.get(row["family"], "")} for row in accepted]
+        show_json({"accepted": with_models, "not_accepted": refused})
     elif not name:
         show(family_table(accepted), "Not accepted:")
         show(*(f"  {row['not accepted']}: {row['because']}" for row in refused), "")

@@ -112,9 +112,9 @@ def generate(
     save_video(generation.frames, out, settings.fps, lossless=lossless, sound=generation.sound)
     reports = [] if handle is None else handle.reports  # empty if no loop was declared; a warning says so
     summary = str(reports[-1]) if reports else seconds
-    data: dict[str, Any] = {"video": out, "seconds": seconds_of(generation), "report": None}
     if as_json:
-        show_json(data | {"report": reports[-1].to_dict() if reports else None})
+        report = reports[-1].to_dict() if reports else None
+        show_json({"video": out, "seconds": seconds_of(generation), "report": report})
         return
     show(*([] if observer else [summary, ""]))
     model, size = model_arguments(source), size_arguments(sizes)
