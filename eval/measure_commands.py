@@ -152,7 +152,10 @@ def main() -> None:
     if given.again:
         given.out.unlink(missing_ok=True)
         shutil.rmtree(given.work, ignore_errors=True)
-    measure(names, given.work.resolve(), given.out.resolve(), sizes, conditions_now(sizes))
+    try:
+        measure(names, given.work.resolve(), given.out.resolve(), sizes, conditions_now(sizes))
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"exit code {error.returncode}: mend this, and start again; what was measured is kept")
 
 
 if __name__ == "__main__":

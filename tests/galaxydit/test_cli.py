@@ -385,7 +385,9 @@ def test_generate_makes_a_video_of_each_line_and_later_of_new_lines(
     folder = tmp_path / "videos" / "files"
     assert run("generate", *arguments, "--no-accelerate") == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown[-2:] == [f"2 videos in {folder}, 0 failed", f"{tmp_path}/videos/results.csv"]
+    assert shown[-5:-3] == ["Made:", f"  {tmp_path}/videos/results.csv"]
+    assert shown[-3].startswith(f"2 videos in {folder}, 0 failed.")
+    assert shown[-1] == f"  galaxydit eval report {tmp_path}/videos"
     paths = [folder / "00000-a-ball-s2-baseline.mp4", folder / "00001-a-cube-s3-baseline.mp4"]
     settings = GenerationSettings(height=32, width=32, num_frames=5, steps=12, guidance_scale=3.0)
     pipe = load_pipeline(tiny_wan_folder, dtype=torch.float32)
