@@ -5,6 +5,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import bootstrap
 
 DRAWS = 2000
+# Fewest prompts with an interval. Of 5 independent differences that are as often positive as negative, all have the
+# same sign with a probability of 2 / 2**5 = 6 %, so that 5 prompts cannot exclude zero at 95 %; 6 can (3 %).
+FEWEST_PROMPTS = 6
 
 
 def draws_of(prompts: int) -> NDArray[np.int64]:
@@ -21,14 +24,15 @@ def resampled_means(values: ArrayLike) -> NDArray[np.float64]:
 def interval(numerators: ArrayLike, denominators: ArrayLike | None = None) -> tuple[float, float] | tuple[None, None]:
     """95 % percentile bootstrap interval (Efron 1979) of the mean, or of sum(numerators) / sum(denominators).
 
-    A prompt's number is the sum over its videos. `(None, None)` for fewer than two prompts or an infinite numerator.
+    A prompt's number is the sum over its videos. `(None, None)` for fewer than `FEWEST_PROMPTS` prompts or an infinite
+    numerator.
     """
     top = np.asarray(numerators, dtype=np.float64)
     if denominators is None:
         bottom = np.ones_like(top)
     else:
         bottom = np.asarray(denominators, dtype=np.float64)
-    if len(top) < 2 or not np.isfinite(top).all():
+    if len(top) < FEWEST_PROMPTS or not np.isfinite(top).all():
         return None, None
     found = bootstrap(
         (top, bottom),

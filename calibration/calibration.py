@@ -155,13 +155,18 @@ def calibrate(
     held_out = held_out[: budget.verified]
     frames = f"{size.width}x{size.height} pixels and {size.num_frames or 1} frames"
     say(f"recordings of {frames} in float32; {costs.describe(budget)}")
-    expect(progress, costs.seconds(costs.videos(budget, budget.samples[1])))
+    least, most = budget.samples
 
+    def expect_at_most(first: int, rest: Budget = budget) -> None:
+        """Tell the time of the stages of `rest`, with those samples from index `first` on that are missing."""
+        expect(progress, costs.seconds(costs.videos(rest, parts.unmade(range(first, most), small))))
+
+    expect_at_most(0)
     planner = Planner(pipe, settings, speedups, name, timing, proxy_costs or shares_of_blocks(pipe))
     samples = parts.samples([0], small)
     on_profile(planner.profile(samples))
-    least, most = budget.samples
     if least > 1:
+        expect_at_most(1)
         samples += parts.samples(range(1, least), small)
     if budget.check or film is not None:
         full = film or parse(Recording, parts.one("check", "checking"), "recording")
@@ -169,14 +174,18 @@ def calibrate(
         if not planner.agrees and size != settings:
             say("so the recordings are made again at full size, each at the price of at least 3 plain videos")
             full_size = True
+            expect(progress, None)  # the estimate was of small recordings
             samples = parts.samples(range(least), small)
             planner.ratios = ratios_of_distances(full, samples[0].recording)
     on_profile(planner.profile(samples))
     # More recordings, until the newest one hardly moves the schedules.
+    checked = replace(budget, check=False)
     while len(samples) < most and (len(samples) == 1 or not planner.stands(samples)):
+        if not full_size:
+            expect_at_most(len(samples), checked)
         samples += parts.samples([len(samples)], small)
         on_profile(planner.profile(samples))
-
+    expect(progress, None)  # the stages to come are of equal units, whose own rate serves better
     progress("planning", 0, 1)
     profile = planner.profile(samples)
     build = planner.builder(samples)

@@ -183,16 +183,22 @@ class Parts:
 
     def samples(self, indices: Sequence[int], settings_for: Callable[[str], GenerationSettings]) -> list[Sample]:
         """The samples of these indices; sample 0 also tells the rounding of a 16-bit model."""
-        units = []
-        for index in indices:
-            prompt = self.prompts[index % len(self.prompts)]
-            seed = self.seed + index
-            details = {"bounds": INTERVALS, "rounding": index == 0, "settings": asdict(settings_for(prompt))}
-            units.append(self._unit(f"sample-{index:04d}", "sample", prompt, seed, **details))
+        units = [self._sample_unit(index, settings_for) for index in indices]
         samples = self._measure("recording", units)
         for sample in samples:
             sample.pop("own", None)  # written by earlier versions
         return [parse(Sample, sample, "sample") for sample in samples]
+
+    def unmade(self, samples: Sequence[int], settings_for: Callable[[str], GenerationSettings]) -> int:
+        """How many samples of these indices the store lacks."""
+        there = self.store.unit_ids()
+        return sum(self._sample_unit(index, settings_for).id not in there for index in samples)
+
+    def _sample_unit(self, index: int, settings_for: Callable[[str], GenerationSettings]) -> Unit:
+        prompt = self.prompts[index % len(self.prompts)]
+        seed = self.seed + index
+        details = {"bounds": INTERVALS, "rounding": index == 0, "settings": asdict(settings_for(prompt))}
+        return self._unit(f"sample-{index:04d}", "sample", prompt, seed, **details)
 
     def one(self, part: str, stage: str, **details: Any) -> Any:
         """The one part of this kind, with the prompt and the seed of the first sample."""

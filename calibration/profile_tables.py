@@ -2,6 +2,7 @@
 
 from itertools import zip_longest
 
+from galaxydit.calibration.bootstrap import FEWEST_PROMPTS
 from galaxydit.calibration.redundancy import Redundancy
 from galaxydit.foreign_text import in_markdown, one_line
 from galaxydit.pipelines.disturbance import marked
@@ -25,9 +26,12 @@ def terminal_tables(profile: Profile) -> list[Table]:
 
 
 def target_table(profile: Profile) -> Rows:
-    """One row for each requested speedup: blocks and PSNR of both policies, the better policy, and seconds."""
+    """One row for each requested speedup: blocks and PSNR of both policies, the better policy, and seconds.
+
+    Columns without a value are left out. A profile that no video verified has the planned number of computed steps.
+    """
     evidence = profile.evidence
-    seconds = profile.evidence.seconds or Seconds(0.0, 0.0, 0.0, 0.0, (), ())
+    seconds = evidence.seconds or Seconds(0.0, 0.0, 0.0, 0.0, (), ())
     speedups = evidence.verifications, seconds.predicted_speedup, seconds.measured_speedup
     by_proxy = {verification.speedup: verification for verification in evidence.proxy_verifications}
     rows = []
@@ -36,6 +40,7 @@ def target_table(profile: Profile) -> Rows:
         rows.append(
             {
                 "speedup": f"{schedule.speedup:g}x",
+                "computed steps": "" if schedule.compute_fraction else _planned(profile, schedule.speedup),
                 "blocks, schedule": _speedup(schedule),
                 "blocks, proxy": _speedup(proxy),
                 "PSNR, schedule": _psnr(schedule),
@@ -45,7 +50,16 @@ def target_table(profile: Profile) -> Rows:
                 "seconds, measured": marked(_text(in_practice, "{:.2f}x"), seconds.disturbance),
             }
         )
-    return rows
+    return _without_empty_columns(rows)
+
+
+def _planned(profile: Profile, speedup: float) -> str:
+    return f"{len(profile.target_for(speedup).sigmas)} of {profile.conditions.steps}"
+
+
+def _without_empty_columns(rows: Rows) -> Rows:
+    filled = {heading for row in rows for heading, cell in row.items() if cell}
+    return [{heading: cell for heading, cell in row.items() if heading in filled} for row in rows]
 
 
 def compared_table(profile: Profile) -> Rows:
@@ -62,20 +76,23 @@ def compared_table(profile: Profile) -> Rows:
 
 
 def ranking_table(profile: Profile) -> Rows:
-    """One row for each proxy: correlations with 95 % intervals, and the cost of reading it."""
+    """One row for each proxy: correlations, with 95 % intervals from `FEWEST_PROMPTS` samples on, and its cost."""
+    has_intervals = profile.conditions.samples >= FEWEST_PROMPTS
     table = []
     for row in profile.evidence.ranking:
-        table.append(
-            {
-                "proxy": row.proxy,
-                "rho": f"{row.rho:.3f}",
-                "95 % interval": f"{row.low:.3f} to {row.high:.3f}",
-                "between samples": f"{row.between:.3f}",
-                "its 95 % interval": f"{row.between_low:.3f} to {row.between_high:.3f}",
-                "order 0 after 20 %": f"{row.paper:.3f}",
-                "cost, % of a step": f"{100 * row.cost:.1f}",
-            }
-        )
+        cells = {
+            "proxy": row.proxy,
+            "rho": f"{row.rho:.3f}",
+            "95 % interval": f"{row.low:.3f} to {row.high:.3f}",
+            "between samples": f"{row.between:.3f}",
+            "its 95 % interval": f"{row.between_low:.3f} to {row.between_high:.3f}",
+            "order 0 after 20 %": f"{row.paper:.3f}",
+            "cost, % of a step": f"{100 * row.cost:.1f}",
+        }
+        if not has_intervals:
+            del cells["95 % interval"]
+            del cells["its 95 % interval"]
+        table.append(cells)
     return table
 
 
@@ -144,7 +161,8 @@ def _speedup(verification: Verification) -> str:
 
 def _psnr(verification: Verification) -> str:
     """PSNR in dB with its 95 % interval over prompts, such as "31.4 (30-33)"; "" if it was not measured."""
-    if verification.psnr_low is None or verification.psnr_high is None:
+    few = verification.prompts < FEWEST_PROMPTS
+    if few or verification.psnr_low is None or verification.psnr_high is None:
         return _text(verification.psnr_db, "{:.1f}")
     return f"{verification.psnr_db:.1f} ({verification.psnr_low:.0f}-{verification.psnr_high:.0f})"
 

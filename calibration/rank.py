@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import rankdata, spearmanr
 
-from galaxydit.calibration.bootstrap import draws_of, resampled_means
+from galaxydit.calibration.bootstrap import FEWEST_PROMPTS, draws_of, resampled_means
 from galaxydit.calibration.recording import LAGS, Array, Recording
 from galaxydit.profiles.evidence import RankedProxy
 from galaxydit.proxies import PROXIES
@@ -74,7 +74,10 @@ def choose_proxy(ranking: Ranking) -> tuple[str, str]:
         if row is best or worse_by(ranking, row.proxy, best.proxy) <= MARGIN:
             equal.append(row)
     chosen = min(equal, key=lambda row: (row.cost, -row.rho))
-    rho = f"rho {best.rho:.3f} ({best.low:.3f} to {best.high:.3f})"
+    prompts = len(ranking.z_of_prompt[best.proxy])
+    rho = f"rho {best.rho:.3f}"
+    if prompts >= FEWEST_PROMPTS:
+        rho += f" ({best.low:.3f} to {best.high:.3f})"
     if chosen is not best:
         worse = max(0.0, worse_by(ranking, chosen.proxy, best.proxy))
         costs = f"{100 * chosen.cost:.1f} instead of {100 * best.cost:.1f} % of a full step"
@@ -83,9 +86,10 @@ def choose_proxy(ranking: Ranking) -> tuple[str, str]:
         reason = f"no cheaper proxy is within {MARGIN:g} of it"
     else:
         reason = "no equal proxy is cheaper"
-    prompts = len(ranking.z_of_prompt[best.proxy])
-    if prompts < ENOUGH_PROMPTS:
+    if FEWEST_PROMPTS <= prompts < ENOUGH_PROMPTS:
         reason += f" ({prompts} prompts: intervals are wide below {ENOUGH_PROMPTS})"
+    elif prompts < FEWEST_PROMPTS:
+        reason += f" ({prompts} prompt{'s' * (prompts > 1)}: an interval needs {FEWEST_PROMPTS})"
     return chosen.proxy, f"{best.proxy} ranks the error of reuse best: {rho}; {reason}"
 
 

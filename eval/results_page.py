@@ -26,6 +26,7 @@ from galaxydit.eval.compared import (
     lead,
     read,
 )
+from galaxydit.eval.measure_commands import commands_section
 from galaxydit.eval.methods.method_registry import CONTROL
 from galaxydit.eval.short_generations import OURS as GENERAL_PLAN
 from galaxydit.eval.short_generations import SCHEDULED as AT_LEVELS
@@ -204,6 +205,7 @@ def draws_section(results: Path, page: Path) -> str:
 
 
 SECTIONS: dict[str, Callable[[Path, Path], str]] = {
+    "commands": commands_section,
     "first": first_section,
     "lead": lead_section,
     "comparison": comparison_section,

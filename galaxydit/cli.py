@@ -19,9 +19,11 @@ from galaxydit.commands.console import messages, say
 from galaxydit.commands.demo_command import demo
 from galaxydit.commands.estimate_command import estimate
 from galaxydit.commands.eval_command import app as evaluate
+from galaxydit.commands.exit_codes import ExitCode
 from galaxydit.commands.families_command import families
 from galaxydit.commands.generate_command import generate
 from galaxydit.commands.grouping import RayCommand, grouped
+from galaxydit.commands.help_sections import SectionedGroup
 from galaxydit.commands.inspect_command import inspect
 from galaxydit.commands.latency_command import latency
 from galaxydit.commands.validate_command import validate
@@ -29,17 +31,31 @@ from galaxydit.errors import GalaxyDiTError, short_reason
 from galaxydit.foreign_text import printable
 from galaxydit.pipelines.interrupts import heeding_interrupts
 
+SECTIONS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Make videos": (demo, generate),
+    "Know your model": (families, inspect, calibrate, validate),
+    "Measure speed and quality": (compare, latency, estimate),
+}
+HELP = "Faster video generation with diffusers, without training. `galaxydit demo` shows it in minutes, also on a CPU."
+EPILOG = (
+    "Results go to stdout, messages and progress to stderr; --json prints data alone. Exit codes: 0 done, 1 something "
+    "failed, 2 input was refused, 130 and 143 stopped, and the same command goes on."
+)
+
 app = typer.Typer(
     name="galaxydit",
-    help="Faster video generation with diffusers, without training.",
+    cls=SectionedGroup,
+    help=HELP,
+    epilog=EPILOG,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (calibrate, compare, demo, estimate, families, generate, inspect, latency, validate):
-    app.command(cls=RayCommand)(grouped(command))
-app.add_typer(evaluate, name="eval")
+for section, commands in SECTIONS.items():
+    for command in commands:
+        app.command(cls=RayCommand, rich_help_panel=section)(grouped(command))
+app.add_typer(evaluate, name="eval", rich_help_panel="Measure speed and quality")
 
 
 def _show_version(wanted: bool) -> None:
@@ -89,7 +105,7 @@ def _printable(record: logging.LogRecord) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 2 for bad input, files or hubs, 130 or 143 after Ctrl-C or SIGTERM, 1 for others."""
+    """Run one command and exit with an `ExitCode`."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         with warnings.catch_warnings(), heeding_interrupts():
@@ -97,18 +113,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
             app(list(arguments))
     except KeyboardInterrupt:
         say("stopped")
-        sys.exit(130)
+        sys.exit(ExitCode.INTERRUPTED)
     except (ValueError, OSError) as error:  # how this project refuses input, files and unreachable hubs
         if "--debug" in arguments:
             raise
         say(f"error: {_one_line(_with_cure(error))}", "red")
-        sys.exit(2)
+        sys.exit(ExitCode.REFUSED)
     except Exception as error:  # of the model or of a library
         if "--debug" in arguments:
             raise
         text = short_reason(error, 500)
         say(f"error: {text}; check that the options suit the model, or see where with `galaxydit --debug`", "red")
-        sys.exit(1)
+        sys.exit(ExitCode.FAILED)
 
 
 def _show_each_once() -> Callable[..., None]:

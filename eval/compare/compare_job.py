@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from galaxydit.errors import FullComputeWarning, GalaxyDiTError, NoEffectWarning, refusal
@@ -25,7 +24,7 @@ from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import open_run, plan_run, refuse_mixed_versions
 from galaxydit.eval.methods.method import Setting
 from galaxydit.foreign_text import logger_of
-from galaxydit.pipelines.runs import Executor, InProcess, Record, Store, Unit, expect, progress_of, results, run
+from galaxydit.pipelines.runs import Executor, InProcess, Record, Store, Unit, more_to_come, progress_of, results, run
 from galaxydit.pipelines.written_by import COMPARISON, write_own_json
 
 logger = logger_of(__name__)
@@ -82,6 +81,8 @@ class CompareJob:
         self.maker, self.executor = VideoMaker(self.tuning, self.store), executor or InProcess()
         self.failed: dict[str, str] = {}
         self._is_checked = False
+        self._most: int | None = None  # generations to tune and to score, known after the first one
+        self._asked: set[str] = set()  # units of the stages so far
 
     def run(self) -> Comparison:
         """Make all videos, and write results.json. Raises GalaxyDiTError if every method failed."""
@@ -92,8 +93,7 @@ class CompareJob:
             first = video_record(self._run("plain", plain, [""])[0])
             (made,) = results(plain, self.store)  # raises if it failed
             generations = self.plan.generations([each.method for each in self.contenders], made["settings"]["steps"])
-            share = fmean(1 / speedup for speedup in self.plan.speedups)  # of a plain video's seconds
-            expect(self.progress, sum(generations) * share * first.seconds)
+            self._most = sum(generations)
             rows, plain_video, unheard = self._score(self._tune(self._calibrate(made["settings"]["steps"])))
         if self.failed and not rows:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())
@@ -192,6 +192,10 @@ class CompareJob:
             done = [record for _, record, damage in self.store.survey(sorted(there)) if record and not damage]
             videos = [record for record in done if record.is_done and "calibrates" not in record.data]
             refuse_mixed_versions(self.store, videos, self.allow_mixed_versions)
+        self._asked |= {unit.id for unit in units}
+        if self._most is not None:
+            is_last = stage == "scoring"
+            more_to_come(self.progress, 0 if is_last else self._most - len(self._asked | there))
         progress = progress_of(stage, self.progress)
         run(units, self.maker, self.store, self.executor, progress=progress, retry_failed=True)
         records = [record for unit in units if (record := self.store.read(unit.id)) is not None]

@@ -85,6 +85,11 @@ class AtSpeedup:
     best_other: str | None = None
     disturbance: str = ""
 
+    @property
+    def is_interpolated(self) -> bool:
+        """Whether the scores lie between those of two settings, of which no video was made at this speedup."""
+        return len(self.settings) > 1
+
 
 def score(
     method: str,

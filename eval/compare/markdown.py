@@ -1,8 +1,9 @@
 """The comparison as markdown: one table per speedup, then all scored settings."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from galaxydit.calibration.bootstrap import FEWEST_PROMPTS
 from galaxydit.eval.compare.compare_job import Comparison
 from galaxydit.eval.compare.equal_compute import AtSpeedup, ScoredSetting
 from galaxydit.foreign_text import in_markdown
@@ -11,6 +12,7 @@ from galaxydit.pipelines.table import DASH, Table, number
 
 SCORES = ["PSNR dB", "worst prompt", "SSIM", "ahead of the best other", "speedup by seconds"]
 SOUND = "SI-SDR dB"
+INTERPOLATED = "\u2020"  # a dagger, behind the score
 OPTIONAL = ("joules", SOUND, "log-mel dB", "RMS ratio")  # columns of which some comparisons have no value
 
 
@@ -21,6 +23,8 @@ def markdown(comparison: Comparison) -> str:
     for speedup in comparison.plan.speedups:
         rows = [_at_speedup_cells(result, heard) for result in comparison.at_speedups if result.speedup == speedup]
         parts.append(f"## At {speedup:g}x by compute\n\n{Table(headings, rows, has_notes=True).markdown()}")
+        shown = [result for result in comparison.at_speedups if result.speedup == speedup]
+        parts += footnotes(shown, len(comparison.plan.prompts))
     cells = {name: [cell(row) for row in comparison.rows] for name, cell in COLUMNS.items()}
     columns = {name: texts for name, texts in cells.items() if name not in OPTIONAL or set(texts) != {DASH}}
     scored = [list(row) for row in zip(*columns.values(), strict=True)]
@@ -49,23 +53,44 @@ def _at_speedup_cells(row: AtSpeedup, heard: bool) -> tuple[str, ...]:
     return (
         row.method,
         *quality,
-        f"{ahead} ({interval}), {row.best_other}" if row.best_other else DASH,
+        _ahead(row, ahead, interval),
         speedup,
         *[number(row.si_sdr, ".2f")] * heard,
         settings_of(row),
     )
 
 
+def _ahead(row: AtSpeedup, ahead: str, interval: str) -> str:
+    if row.best_other is None:
+        return DASH
+    return f"{ahead}{'' if interval == DASH else f' ({interval})'}, {row.best_other}"
+
+
 def scores(row: AtSpeedup) -> tuple[str, ...]:
-    """Mean and worst PSNR, SSIM, PSNR ahead of the best other method, its interval, and speedup by seconds, as text."""
+    """Mean and worst PSNR, SSIM, PSNR ahead of the best other method, its interval, and speedup by seconds, as text.
+
+    Interpolated scores have the mark `INTERPOLATED`; the interval is a dash for fewer prompts than one needs.
+    """
+    mark = INTERPOLATED if row.is_interpolated else ""
+    has_interval = row.ahead_low is not None and row.ahead_high is not None
     return (
-        number(row.psnr, ".2f"),
-        number(row.psnr_worst, ".2f"),
-        number(row.ssim, ".4f"),
+        number(row.psnr, ".2f") + mark,
+        number(row.psnr_worst, ".2f") + mark,
+        number(row.ssim, ".4f") + mark,
         number(row.ahead, "+.2f"),
-        f"{number(row.ahead_low, '+.2f')} to {number(row.ahead_high, '+.2f')}",
-        marked(f"{number(row.denoise_speedup, '.2f')}x", row.disturbance),
+        f"{row.ahead_low:+.2f} to {row.ahead_high:+.2f}" if has_interval else DASH,
+        marked(f"{number(row.denoise_speedup, '.2f')}x{mark}", row.disturbance),
     )
+
+
+def footnotes(rows: Iterable[AtSpeedup], prompts: int) -> list[str]:
+    """Sentences on the marks and dashes of a table of `rows` over so many prompts."""
+    notes = []
+    if any(row.psnr is not None and row.is_interpolated for row in rows):
+        notes.append(f"{INTERPOLATED} interpolated between two settings, because no video has exactly this speedup.")
+    if prompts < FEWEST_PROMPTS:
+        notes.append(f"No interval for fewer than {FEWEST_PROMPTS} prompts.")
+    return notes
 
 
 def settings_of(row: AtSpeedup) -> str:
@@ -85,9 +110,9 @@ COLUMNS: dict[str, Callable[[ScoredSetting], str]] = {  # of the table of all sc
     "setting": lambda row: describe(row.setting),
     "compute": lambda row: f"{row.compute_fraction:.3f}",
     "speedup by compute": lambda row: f"{row.compute_speedup:.2f}x",
-    "denoise s": lambda row: f"{row.denoise_seconds:.2f}",
+    "denoise s": lambda row: marked(f"{row.denoise_seconds:.2f}", row.disturbance),
     "speedup": lambda row: marked(f"{row.denoise_speedup:.2f}x", row.disturbance),
-    "end to end s": lambda row: f"{row.end_to_end_seconds:.2f}",
+    "end to end s": lambda row: marked(f"{row.end_to_end_seconds:.2f}", row.disturbance),
     "PSNR dB": lambda row: f"{row.psnr_mean:.2f}",
     "worst": lambda row: f"{row.psnr_min:.2f}",
     "SSIM": lambda row: f"{row.ssim_mean:.4f}",

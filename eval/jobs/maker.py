@@ -31,6 +31,7 @@ from galaxydit.pipelines.flac import encode_flac, load_flac
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.inputs import verify_files
 from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.loading_bars import without_loading_bars
 from galaxydit.pipelines.modular import hide_progress
 from galaxydit.pipelines.prompt_length import warn_of_long_prompts
 from galaxydit.pipelines.published_models import recommended_settings
@@ -223,6 +224,7 @@ class VideoMaker(Maker):
 def load(job: Job) -> tuple[DiffusionPipeline, GenerationSettings]:
     """The pipeline of a job, and its settings, recommended where the job sets none."""
     dtype = None if job.dtype is None else getattr(torch, job.dtype)
-    pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision, offload=job.offload, **job.additions)
+    with without_loading_bars():
+        pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision, offload=job.offload, **job.additions)
     hide_progress(pipe)
     return pipe, replace(recommended_settings(pipe), **job.settings)

@@ -18,6 +18,8 @@ from galaxydit.pipelines.runs import (
     Record,
     Store,
     Unit,
+    more_to_come,
+    name_stage,
     not_checked,
     results,
     run,
@@ -101,10 +103,15 @@ def run_job(
         logger.warning("%s", unchecked)
     maker, executor = VideoMaker(job, store, record), executor or InProcess()
     if calibrations:
+        name_stage(progress, "calibrating methods")
         run(calibrations, maker, store, executor, progress=progress, retry_failed=True, verify=verify)
+        name_stage(progress, "")
         results(calibrations, store)  # raises if a calibration failed
     if early := [unit for unit in units if unit.data["variant"]["name"] in first]:
+        early_ids = {unit.id for unit in early}
+        more_to_come(progress, sum(unit.id not in early_ids for unit in left))
         run(early, maker, store, executor, progress=progress, retry_failed=retry_failed, verify=verify)
+        more_to_come(progress, 0)
     return run(units, maker, store, executor, progress=progress, retry_failed=retry_failed, verify=verify)
 
 

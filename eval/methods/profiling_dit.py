@@ -4,7 +4,7 @@ Some blocks attend to the foreground, nearly independently of the prompt. Betwee
 each run of consecutive background blocks adds its residual of the last full step. The authors reuse 28 of the 40 blocks
 of Wan2.1-14B, and compute the first 6 of 50 steps and every sixth step, or those of a list.
 
-The authors' lists of blocks are for 40 blocks, so the blocks are profiled on the model: by the share of self-attention
+The authors' lists of blocks are for 40 blocks, so the blocks are measured on the model: by the share of self-attention
 that goes to foreground tokens / their share of all tokens. A token is in the foreground if its distance from the median
 token exceeds the mean distance; the authors' segmentation was not available.
 
@@ -34,7 +34,7 @@ from galaxydit.runtime.recognition import blocks_of, family_of
 BACKGROUND_SHARE = 0.7  # of the blocks: the authors' 28 of 40
 WARM_UP = 0.12  # of the steps: the authors' 6 of 50
 LISTED = (6, 18, 26, 32, 38, 42, 46, 48)  # the authors' full steps after the warm-up, of 50
-PROFILED_PROMPTS = 4  # the profile hardly depends on the prompt
+MEASURED_PROMPTS = 4  # the shares of attention hardly depend on the prompt
 PROBED_CALLS = 5  # attention is measured in every fifth call of a block
 
 
@@ -109,13 +109,13 @@ def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, list[float]]:
     """`foreground_attention` of each block, mean over the first prompts; 1 is a block without a preference."""
-    profiles = []
-    for index, prompt in enumerate(prompts[:PROFILED_PROMPTS]):
+    measured = []
+    for index, prompt in enumerate(prompts[:MEASURED_PROMPTS]):
         latents = generate(pipe, prompt, generation, seed + index, decode=False).latents
-        with probed(pipe, foreground(latents, pipe.transformer.config.patch_size)) as profile:
+        with probed(pipe, foreground(latents, pipe.transformer.config.patch_size)) as shares:
             generate(pipe, prompt, generation, seed + index, decode=False)
-        profiles.append(profile())
-    return {"foreground_attention": torch.tensor(profiles).mean(dim=0).tolist()}
+        measured.append(shares())
+    return {"foreground_attention": torch.tensor(measured).mean(dim=0).tolist()}
 
 
 def foreground(latents: Tensor, patch_size: Sequence[int]) -> Tensor:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import av
 
+from galaxydit.calibration.bootstrap import FEWEST_PROMPTS
 from galaxydit.errors import refusal
 from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.report.payload import encode, page_data
@@ -76,6 +77,7 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
         style_hash=_hash(style),
         title=escape(one_line(f"Evaluation of {Path(run.store.root).name}")),
         style=style,
+        fewest=FEWEST_PROMPTS,
         data=encode(page_data(run, sources, f"The videos are {where}.")),
         videos="\n".join(elements),
         script=script,

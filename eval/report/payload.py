@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any
 
+from galaxydit.eval.jobs.costs import DISTURBED
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.benchmarks import benchmark_tables
@@ -34,11 +35,12 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
         "facts": _facts(run, devices),
         "notes": _notes(run, summaries, devices),
         "where": where,
-        "disturbed": bool(run.disturbance),
         "hasSound": any(record.sound_rate is not None for record in run.records),
         # The first metric, or the compute fraction where nothing was measured.
         "worstFirst": next((key for key in shown if key in METRICS), "compute_fraction"),
-        "figures": [asdict(figure) for figure in figures],
+        "figures": [
+            asdict(figure) | {"isDisturbed": bool(run.disturbance) and figure.key in DISTURBED} for figure in figures
+        ],
         "variants": [
             {
                 "index": index,
@@ -138,7 +140,21 @@ def _notes(run: Run, summaries: Sequence[VariantSummary], devices: Sequence[str]
     for name, count in Counter(name for record in compared for name in record.metrics).items():
         text = f"{METRICS[name].title} is of {count} of {len(compared)} videos, since it was missing for the others."
         notes[text] = count < len(compared)
-    return [note for note, holds in notes.items() if holds]
+    return [*(note for note, holds in notes.items() if holds), *_notes_of_videos(run.records)]
+
+
+def _notes_of_videos(records: Sequence[VideoRecord]) -> Iterator[str]:
+    """What the plugin noted of videos, such as that steps are too few for a profile: each note once, with its count."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for record in records:
+        notes = [*(record.report or {}).get("notes", ()), record.energy_note]
+        for note in dict.fromkeys(filter(None, notes)):
+            counts[record.variant, note] += 1
+    variants: dict[tuple[str, int], list[str]] = {}
+    for (variant, note), count in counts.items():
+        variants.setdefault((note, count), []).append(variant)
+    for (note, count), names in variants.items():
+        yield f"{', '.join(names)}, {count} video{'s' * (count > 1)}{' each' * (len(names) > 1)}: {note}."
 
 
 def _rows(run: Run, variants: Sequence[str], sources: Mapping[str, Any]) -> list[dict[str, Any]]:

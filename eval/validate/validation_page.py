@@ -8,8 +8,8 @@ from typing import Any
 from huggingface_hub import try_to_load_from_cache
 from rich.console import Console
 
-from galaxydit.calibration.bootstrap import interval
-from galaxydit.eval.jobs.costs import SPEEDUPS
+from galaxydit.calibration.bootstrap import FEWEST_PROMPTS, interval
+from galaxydit.eval.jobs.costs import DISTURBED
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.methods.step_lists import STEP_LISTS
 from galaxydit.eval.report.read_run import Run, read_run
@@ -133,25 +133,30 @@ def _difference(run: Run, other: str) -> Iterator[dict[str, Any]]:
 
 def markdown(data: dict[str, Any]) -> str:
     heading = f"## `galaxydit validate` on {in_markdown(data['conditions']['model']['name'])}"
-    shown = {
-        name: column for name, column in COLUMNS.items() if any(column[0] in row["figures"] for row in data["runs"])
-    }
+    shown = {name: column for name, column in COLUMNS.items() if any(_has(row, *column[:2]) for row in data["runs"])}
     rows = []
     for row in data["runs"]:
         cells = ["plain" if row["run"] == BASELINE else f"`{row['run']}`", row["what"]]
         for key, field, form in shown.values():
             value = number(row["figures"].get(key, {}).get(field), form)
-            cells.append(marked(value, data["disturbance"] if key in SPEEDUPS else ""))
+            cells.append(marked(value, data["disturbance"] if key in DISTURBED else ""))
         if row["done"] or row["failed"]:  # the page is also written between videos
             rows.append(cells)
     runs = Table(["run", "what it is", *shown], rows, 2).markdown()
+    headings = {"dB": "psnr", "95 % low": "low", "high": "high"}
+    headings = {
+        name: key for name, key in headings.items() if any(each[key] is not None for each in data["differences"])
+    }
     pairs = [
-        [f"`{each['run']}` - `{each['minus']}`", *(number(each[name], "+.2f") for name in ("psnr", "low", "high"))]
+        [f"`{each['run']}` - `{each['minus']}`", *(number(each[key], "+.2f") for key in headings.values())]
         for each in data["differences"]
     ]
-    label = "PSNR over the same prompts"
-    differences = [Table([label, "dB", "95 % low", "high"], pairs).markdown()] if pairs else []
+    differences = [Table(["PSNR over the same prompts", *headings], pairs).markdown()] if pairs else []
     return "\n\n".join([heading, _conditions(data), runs, *differences, *_notes(data)]) + "\n"
+
+
+def _has(row: dict[str, Any], key: str, field: str) -> bool:
+    return row["figures"].get(key, {}).get(field) is not None
 
 
 def _conditions(data: dict[str, Any]) -> str:
@@ -174,6 +179,8 @@ def _notes(data: dict[str, Any]) -> Iterator[str]:
         "PSNR, SSIM and LPIPS compare decoded frames with the plain video of the same prompt and seed. "
         "The PSNR of `repeated-plain-run` is what rounding alone leaves."
     )
+    if len({video["prompt"] for video in data["videos"]}) < FEWEST_PROMPTS:
+        yield f"Intervals are given from {FEWEST_PROMPTS} prompts on."
     if data["disturbance"]:
         yield f"Other work disturbed this run, so do not compare its seconds: {data['disturbance']}."
     if any(row["run"] == "published-list" for row in data["runs"]):

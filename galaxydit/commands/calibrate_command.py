@@ -1,7 +1,8 @@
 """`galaxydit calibrate`: measure the profile of a model, a JSON file of measurements and of the steps to compute."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,11 +11,16 @@ from galaxydit.calibration.prompt_files import PROMPTS, split_prompts
 from galaxydit.commands import options
 from galaxydit.commands.argument_checks import check_output_file, check_output_folder
 from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts
-from galaxydit.commands.console import messages, resumable, say, show, show_json
+from galaxydit.commands.conclusion import NextCommand, conclude, example_prompt, model_arguments, size_arguments
+from galaxydit.commands.console import messages, narrating, resumable, say, show, show_json
 from galaxydit.errors import refusal
 from galaxydit.pipelines.own_files import check_replaceable, own_html, own_picture, own_profile, own_video
 
+if TYPE_CHECKING:
+    from galaxydit.profiles.schema import Profile
+
 KEPT_VIDEOS = "seed-*.mp4"  # in --save-videos
+EXAMPLE_SPEEDUP = 2.0
 LARGEST_SEED = 2**63  # leaves room for the seeds of all samples, which are counted from this one
 
 
@@ -77,7 +83,7 @@ def calibrate(
     own = PROMPTS if prompts is None and source.model != WITH_CAPTIONS else prompts
     texts = inputs.added_to(calibration_prompts(own, source.model, "--prompts"))
     split_prompts(texts, sizes.steps, verifies=spent == FULL)
-    say(f"loading {source.model}")
+    say("loading torch and diffusers")
     from galaxydit.calibration.calibration import KIND
     from galaxydit.calibration.calibration import calibrate as run_calibration
     from galaxydit.calibration.profile_file import keep, stored
@@ -95,7 +101,9 @@ def calibrate(
         open_own(folder, KIND, {})  # of an earlier calibration
     else:
         Store(folder).create(KIND, {})
-    pipe, load = cluster.load(source)
+    with narrating() as tell:
+        tell(f"loading {source.model}")
+        pipe, load = cluster.load(source)
     before, mismatch = stored(out, pipe)
     if mismatch is not None and not force:
         expected = f"a new file or a profile of this model ({mismatch.text})"
@@ -141,5 +149,30 @@ def calibrate(
     profile = calibration.profile
     if (seconds := profile.evidence.seconds) and seconds.disturbance:
         say(f"other work disturbed the verification, so do not trust its seconds: {seconds.disturbance}", "yellow")
-    show(f"rests on {profile.basis}", profile.evidence.reason, calibration.chosen_order)
-    show(*terminal_tables(profile), *written)
+    show(*terminal_tables(profile), f"The profile rests on {profile.basis}.")
+    show(f"Proxy: {profile.evidence.reason}.", f"Prediction: {calibration.chosen_order}.", "")
+    conclude(written, meaning_of(profile, out), *_following(profile, out, source, sizes, prompts))
+
+
+def meaning_of(profile: "Profile", out: Path) -> str:
+    """What a profile is good for, in one sentence."""
+    speedups = [row.speedup for row in profile.evidence.verifications or profile.recipe.targets]
+    planned = f"{out} plans which steps to compute at speedups from {speedups[0]:g}x to {speedups[-1]:g}x"
+    measured = [row for row in profile.evidence.verifications if row.psnr_db is not None]
+    if not measured:
+        return f"{planned}; no video has verified it, so its PSNR is unknown."
+    row = min(measured, key=lambda each: abs(each.speedup - EXAMPLE_SPEEDUP))
+    return f"{planned}; at {row.speedup:g}x videos have {row.psnr_db:.1f} dB PSNR against the plain ones."
+
+
+def _following(
+    profile: "Profile", out: Path, source: options.ModelOptions, sizes: options.Sizes, prompts: Path | None
+) -> Iterator[NextCommand]:
+    model, size = model_arguments(source), size_arguments(sizes)
+    use = ["generate", *model, "--profile", out, "--speedup", f"{EXAMPLE_SPEEDUP:g}"]
+    use += ["--prompt", example_prompt(source.model), "--out", "video.mp4", *size]
+    yield NextCommand("make a video with it", use)
+    if not profile.evidence.verified_prompts:
+        own = [] if prompts is None else ["--prompts", prompts]
+        verify = ["calibrate", *model, "--out", out, *own, "--budget", "full", *size]
+        yield NextCommand("measure its PSNR by videos, from where this calibration ended", verify)

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from galaxydit.commands.conclusion import NextCommand, conclude
 from galaxydit.commands.console import say, show, show_json
+from galaxydit.commands.exit_codes import ExitCode
 from galaxydit.commands.options import AsJson, RunPath
 from galaxydit.pipelines.table import Table, number
 
@@ -62,9 +64,12 @@ def check(
         text = f"{failed} of {len(verdicts)} gates failed" if failed else f"all {len(verdicts)} gates hold"
         if why := next((verdict.disturbance for verdict in verdicts if verdict.disturbance), ""):
             show(f"seconds are not judged, because other work disturbed the run: {why}")
-        show(f"{text}; {unfinished} videos failed, damaged or not made" if unfinished else text)
+        text += f"; {unfinished} videos failed, damaged or not made" if unfinished else ""
+        command = NextCommand("see the videos", ["eval", "report", run])
+        code = ExitCode.FAILED if failed or unfinished else ExitCode.DONE
+        conclude([], f"{text}: exit code {code.value}", command)
     if failed or unfinished:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _limits(option: str, texts: list[str] | None) -> dict[str, float]:
@@ -83,7 +88,7 @@ def _limits(option: str, texts: list[str] | None) -> dict[str, float]:
 
 
 def _show(run: "Run", verdicts: "list[Verdict]") -> None:
-    """Print a row for each gate and variant, then the worst videos of each gated figure; failed gates come first."""
+    """Print a row for each gate and variant, failed gates first, then the worst videos of those that failed."""
     from galaxydit.eval.jobs.gates import WORST
 
     rows = []
@@ -91,7 +96,7 @@ def _show(run: "Run", verdicts: "list[Verdict]") -> None:
     for each in sorted(verdicts, key=lambda verdict: verdict.holds):
         limit = f"{'>=' if each.is_minimum else '<='} {each.limit:g}"
         rows.append((each.variant, each.name, number(each.value, ".4g"), limit, _word(each)))
-        if each.worst:
+        if each.worst and not each.holds:
             worst.setdefault((each.variant, each.name.removeprefix(WORST)), each)
     show(Table(("variant", "gate", "value", "limit", ""), rows, 2))
     for each in worst.values():

@@ -10,6 +10,7 @@ from rich.text import Text
 from galaxydit.commands import options
 from galaxydit.commands.argument_checks import check_output_folder
 from galaxydit.commands.captions import Prompts, calibration_prompts, read_or_draw_prompts
+from galaxydit.commands.conclusion import NextCommand, conclude
 from galaxydit.commands.console import between_commas, messages, resumable, say, show, show_json
 from galaxydit.commands.jobs import job_keys
 from galaxydit.errors import refusal
@@ -38,7 +39,10 @@ def compare(
     calibration: Annotated[Path | None, typer.Option(help="Prompts to tune on; by default wan-tiny's own.")] = None,
     profile: Annotated[
         list[Path] | None,
-        typer.Option(help="Of the methods that follow a profile; by default the model's. May be given several times."),
+        typer.Option(
+            help="A file of `calibrate`, which methods with planned steps follow; by default the profile that is "
+            "shipped for the model. May be given several times."
+        ),
     ] = None,
     tune_prompts: Annotated[int, typer.Option(min=1, help="How many of the --calibration prompts to tune on.")] = 8,
     sizes: options.Sizes,
@@ -109,7 +113,23 @@ def compare(
     show(*(scores_table(comparison, speedup) for speedup in plan.speedups))
     for name, reason in comparison.failed.items():
         say(f"left out: {name}: {reason}", "yellow")
-    show(out / RESULTS, out / TABLE, out / PLOT, *videos)
+    made = [out / RESULTS, out / TABLE, out / PLOT, *videos]
+    conclude(made, meaning_of(comparison), NextCommand("see the scored videos", ["eval", "report", out]))
+
+
+def meaning_of(comparison: "Comparison") -> str:
+    """The best method at each speedup, in one sentence."""
+    from galaxydit.calibration.bootstrap import FEWEST_PROMPTS
+
+    best = []
+    for speedup in comparison.plan.speedups:
+        reached = [row for row in comparison.at_speedups if row.speedup == speedup and row.psnr is not None]
+        best += [f"{reached[0].method} at {speedup:g}x ({reached[0].psnr:.1f} dB)"] if reached else []
+    if not best:
+        return "No method reached a wanted speedup."
+    prompts = len(comparison.plan.prompts)
+    few = f" An interval needs {FEWEST_PROMPTS} prompts." if prompts < FEWEST_PROMPTS else ""
+    return f"Closest to the plain videos over {prompts} prompts: {', '.join(best)}.{few}"
 
 
 def _list_methods(as_json: bool) -> None:
@@ -136,7 +156,7 @@ def _numbers(text: str, option: str, kind: type) -> tuple[Any, ...]:
 
 def scores_table(comparison: "Comparison", speedup: float) -> Group:
     """The scores of the methods at one speedup, best first; the caption names the methods that do not reach it."""
-    from galaxydit.eval.compare.markdown import SOUND, scores, settings_of
+    from galaxydit.eval.compare.markdown import SOUND, footnotes, scores, settings_of
 
     headings = ["PSNR, dB", "worst prompt", "SSIM", "ahead of best other", "95 % interval", "speedup by seconds"]
     shown = [result for result in comparison.at_speedups if result.speedup == speedup]
@@ -147,4 +167,6 @@ def scores_table(comparison: "Comparison", speedup: float) -> Group:
         rows = [[*row, number(result.si_sdr, ".2f")] for row, result in zip(rows, reached, strict=True)]
     missed = [f"{result.method} (nearest: {settings_of(result)})" for result in shown if result.psnr is None]
     table = Table((f"at {speedup:g}x by compute", *headings), rows)
-    return Group(table, *([Text(f"out of reach: {', '.join(missed)}")] if missed else []))
+    notes = [f"out of reach: {', '.join(missed)}"] if missed else []
+    notes += footnotes(reached, len(comparison.plan.prompts))
+    return Group(table, *map(Text, notes))

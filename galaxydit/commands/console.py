@@ -1,4 +1,4 @@
-"""Output of commands: results and the line of an interrupted command on stdout, messages and progress on stderr."""
+"""Output of commands: results on stdout, messages and progress on stderr."""
 
 import json
 import math
@@ -25,8 +25,11 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.table import Table as RichTable
 
+from galaxydit.commands.exit_codes import ExitCode
 from galaxydit.foreign_text import one_line, printable
+from galaxydit.pipelines.heartbeat import QUIET, Heartbeat, draws_live
 from galaxydit.pipelines.interrupts import heeding_interrupts
 from galaxydit.pipelines.table import Table
 
@@ -47,7 +50,7 @@ def show(*lines: object, console: Console | None = None) -> None:
     terminal."""
     console = console or Console()
     for line in lines:
-        if isinstance(line, Table | Group):
+        if isinstance(line, Table | Group | RichTable):
             console.print(line, "")
         else:
             console.print(wrapped(line, console), markup=False, highlight=False, soft_wrap=True)
@@ -56,7 +59,7 @@ def show(*lines: object, console: Console | None = None) -> None:
 def wrapped(text: object, console: Console) -> str:
     """Printable text; in a terminal its lines break between words, and go on with the indentation of the line."""
     lines = printable(text).split("\n")
-    if console.is_terminal:
+    if draws_live(console):
         lines = [part for line in lines for part in _parts(line, console.width)]
     return "\n".join(lines)
 
@@ -81,11 +84,11 @@ def show_json(data: Any) -> None:
 @contextmanager
 def resumable(how_far: Callable[[], str]) -> Iterator[None]:
     """End at Ctrl-C and SIGTERM with exit code 130 or 143, saying `how_far` and that the same command resumes."""
-    received = signal.SIGINT
+    code = ExitCode.INTERRUPTED
 
     def interrupt(*_: Any) -> None:
-        nonlocal received
-        received = signal.SIGTERM
+        nonlocal code
+        code = ExitCode.TERMINATED
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would disturb the clean-up
         raise KeyboardInterrupt
 
@@ -95,34 +98,65 @@ def resumable(how_far: Callable[[], str]) -> Iterator[None]:
             yield
     except KeyboardInterrupt:
         say(f"stopped, {how_far()}; the same command goes on")
-        raise typer.Exit(128 + received) from None
+        raise typer.Exit(code) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
+def narrating() -> Iterator[Callable[[str], None]]:
+    """Yield a `say` for stages; the last one is said again, with its seconds so far, in each silence of 20 s."""
+    stage, began = "", time.monotonic()
+    heart = Heartbeat(lambda _: say(f"{stage}: {time.monotonic() - began:.0f} s so far") if stage else None)
+
+    def tell(text: str) -> None:
+        nonlocal stage, began
+        stage, began = text, time.monotonic()
+        heart.said()
+        say(text)
+
+    with heart:
+        yield tell
+
+
+@contextmanager
 def step_bar(unit: str = "step") -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of finished and all steps: a bar with the time left, or about ten lines that name `unit`."""
-    if messages().is_terminal:
+    """Yield a function of finished and all steps: a bar with the time left, or lines that name `unit`.
+
+    There are about ten lines, and more where the last one is 20 s ago. The time left is that of the steps after the
+    first one, because the time before it is no step's.
+    """
+    if draws_live(messages()):
         columns = ("denoising", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), "left")
         with Progress(*columns, console=messages(), transient=True) as progress:
             task = progress.add_task("", total=None)
             yield lambda done, total: progress.update(task, completed=done, total=total)
         return
-    started = time.monotonic()
+    first: tuple[int, float] | None = None
+    shown = time.monotonic()
+    text = f"before the first {unit}"
+    heart = Heartbeat(lambda seconds: say(f"{text}: {seconds:.0f} s so far"))
 
     def tell(done: int, total: int) -> None:
-        if done == total or done % math.ceil(total / 10) == 0:
-            left = (time.monotonic() - started) / done * (total - done)
-            say(f"{unit} {done} of {total}, {left:.0f} s left")
+        nonlocal first, shown, text
+        now = time.monotonic()
+        first = first or (done, now)
+        text = f"after {unit} {done} of {total}"
+        heart.said()
+        if done == total or done % math.ceil(total / 10) == 0 or now - shown >= QUIET:
+            shown = now
+            rate = (now - first[1]) / (done - first[0]) if done > first[0] else None
+            left = "" if rate is None or done == total else f", {rate * (total - done):.0f} s left"
+            say(f"{unit} {done} of {total}{left}")
 
-    yield tell
+    with heart:
+        yield tell
 
 
 @contextmanager
 def download_bars() -> Iterator[Callable[[str, int, int], None]]:
     """Yield a function of file name, bytes so far and size (0 if unknown): a bar, or a line, for each file."""
-    if messages().is_terminal:
+    if draws_live(messages()):
         columns = ("{task.description}", DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
         tasks: dict[str, TaskID] = {}
         with Progress(*columns, console=messages()) as progress:

@@ -10,7 +10,8 @@ import typer
 
 from galaxydit.commands.argument_checks import check_output_folder
 from galaxydit.commands.captions import WITH_CAPTIONS, read_or_draw_prompts, warn_of_unknown_words
-from galaxydit.commands.console import say, show, show_json
+from galaxydit.commands.conclusion import NextCommand, conclude, model_arguments, size_arguments
+from galaxydit.commands.console import narrating, say, show, show_json
 from galaxydit.commands.options import (
     AsJson,
     Force,
@@ -51,17 +52,20 @@ def demo(
         raise typer.BadParameter("is 1 if --prompt is given: leave one of the two out", param_hint="--prompts")
     texts = inputs.added_to(_prompts(source.model, prompts, seed) if prompt is None else [prompt])
     check_output_folder(out)
-    say(f"loading {source.model}")
+    say("loading torch and diffusers")
     from galaxydit.energy import meter_of
     from galaxydit.eval.demo import FILES, SOUND_FILES, run_demo
 
     for name in FILES + SOUND_FILES:
         check_replaceable(out / name, "--out", OWN[Path(name).suffix], force=force)
-    pipe = source.load()
+    with narrating() as tell:
+        tell(f"loading {source.model}")
+        pipe = source.load()
     warn_of_unknown_words(source.model, [prompt or ""])
     meter = meter_of(pipe._execution_device, cpu=True)
     settings = sizes.settings_for(pipe)
-    result = run_demo(pipe, texts, settings, seed, out, acceleration=vars(request), on_progress=say)
+    with narrating() as tell:
+        result = run_demo(pipe, texts, settings, seed, out, acceleration=vars(request), on_progress=tell)
     if result.disturbance:
         say(f"other work disturbed this run, so its seconds are not shown: {result.disturbance}", "yellow")
     if as_json:
@@ -74,7 +78,23 @@ def demo(
     shown = result.cases[0][0] if len(texts) == 1 else f"means over {len(texts)} prompts"
     show(f"{source.model} on {pipe._execution_device}: {shown}")
     report = replace(result.reports[0], plain_seconds=None) if result.disturbance else result.reports[0]
-    show(demo_table(result), *(["the first prompt:"] if len(texts) > 1 else []), report, *result.files)
+    show(demo_table(result), *(["the first prompt:"] if len(texts) > 1 else []), report, "")
+    model, size = model_arguments(source), size_arguments(sizes)
+    learn = ["calibrate", *model, "--out", "profile.json", *size]
+    conclude(result.files, meaning_of(result), NextCommand("measure which steps this model can leave out", learn))
+
+
+def meaning_of(result: "DemoResult") -> str:
+    """What a demo shows, in one sentence."""
+    _, accelerated, fewer = result.ways
+    psnr, by_fewer = (result.mean(way, "psnr") for way in (accelerated, fewer))
+    share = result.mean(accelerated, "compute_fraction")
+    if share is None or share >= 1 or psnr is None or by_fewer is None:
+        return "Every step was computed, for the reasons above, so the accelerated video is the plain one."
+    return (
+        f"With {share:.0%} of the compute, the video has {psnr:.1f} dB PSNR against the plain one "
+        f"(higher is closer), where {fewer} have {by_fewer:.1f} dB."
+    )
 
 
 def _prompts(model: str, count: int, seed: int) -> list[str]:

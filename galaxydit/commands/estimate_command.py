@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from galaxydit.commands.conclusion import NextCommand, conclude
 from galaxydit.commands.console import show, show_json
 from galaxydit.commands.options import AsJson, Quality
 from galaxydit.pipelines.table import amounts
@@ -44,7 +45,10 @@ def estimate(
     if as_json:
         show_json(made.to_dict())
         return
-    show(headline(made), estimate_table(made), *conclusions(made), *(f"  {source}" for source in made.sources))
+    show(headline(made), estimate_table(made), *conclusions(made), *(f"  {source}" for source in made.sources), "")
+    text = "These are predictions; nothing was generated, and nothing here says how close the videos are to plain ones."
+    measure = ["validate", "--model", model, "--out", "runs/validate", "--dry-run"]
+    conclude([], text, NextCommand("measure both on your machine (without --dry-run)", measure))
 
 
 def headline(made: "Estimate") -> str:

@@ -11,8 +11,11 @@ import typer
 
 from galaxydit.commands.argument_checks import check_lasting, check_record
 from galaxydit.commands.check_command import check
+from galaxydit.commands.conclusion import NextCommand, conclude
 from galaxydit.commands.console import say, show, show_json
+from galaxydit.commands.exit_codes import ExitCode
 from galaxydit.commands.grouping import RayCommand, grouped
+from galaxydit.commands.help_sections import SectionedGroup
 from galaxydit.commands.jobs import JobOptions, make_videos, show_plan
 from galaxydit.commands.options import AsJson, Force, PluginOptions, Record, RunPath
 from galaxydit.commands.vbench_command import app as vbench
@@ -21,7 +24,9 @@ from galaxydit.pipelines.own_files import check_replaceable, own_csv, own_html, 
 if TYPE_CHECKING:
     from galaxydit.eval.report.read_run import Run
 
-app = typer.Typer(help="Evaluate many prompts in many variants.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    cls=SectionedGroup, help="Evaluate many prompts in many variants.", no_args_is_help=True, rich_markup_mode=None
+)
 
 SHOWN_FAILURES = 10
 Verify = Annotated[bool, typer.Option("--verify", help="Compare the SHA-256 of every video, not only its size.")]
@@ -44,6 +49,7 @@ def run(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Make failed units again.")] = False,
     verify: Verify = False,
     record: Record = None,
+    as_json: AsJson = False,
     _example: Annotated[
         bool, typer.Option("--example", callback=_show_file, is_eager=True, help="Show a job file with every key.")
     ] = False,
@@ -68,16 +74,26 @@ def run(
         show("nothing was made")
         return
     outcome = make_videos(read, out, making, retry_failed=retry_failed, verify=verify, record=record)
-    show(f"{out}: {outcome.done} done, {outcome.failed} failed; `galaxydit eval report {out}` shows the results")
+    if as_json:
+        show_json({"run": out, "done": outcome.done, "failed": outcome.failed})
+    else:
+        limits = [] if read.gates.min or read.gates.max else ["--min", "psnr=30"]
+        following = [
+            NextCommand("see the videos and means of each variant", ["eval", "report", out]),
+            NextCommand("check them against limits", ["eval", "check", out, *limits]),
+        ]
+        text = f"Videos of this job: {outcome.done} done, {outcome.failed} failed."
+        conclude([f"{out}/files"], text, *following)
     if outcome.failed:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def status(run: RunPath, verify: Verify = False, as_json: AsJson = False) -> None:
     """Show how far a run is. Failed units and damaged videos have their reasons."""
     from galaxydit.eval.jobs.run_job import load_run
     from galaxydit.pipelines.runs import Record, not_checked
-    from galaxydit.pipelines.runs.progress import render, tally
+    from galaxydit.pipelines.runs.progress import render
+    from galaxydit.pipelines.runs.tally import tally
 
     store, job = load_run(run)
     units = [unit.id for unit in job.units()]
@@ -113,6 +129,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="The page; by default report.html in the run's folder.")] = None,
     embed: Annotated[bool | None, typer.Option(help="Carry the videos in the page; by default if small.")] = None,
     force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write the report of a run: one HTML page, which opens from disk."""
     from galaxydit.eval.report.page import write_page
@@ -121,7 +138,14 @@ def report(
     finished = read_run(run)
     page = out or _folder_of(finished) / "report.html"
     check_replaceable(page, "--out", own_html, force=force)
-    show(write_page(finished, page, embed))
+    written = write_page(finished, page, embed)
+    if as_json:
+        show_json({"page": str(written)})
+        return
+    gates = finished.job.gates
+    limits = [] if gates.min or gates.max else ["--min", "psnr=30"]
+    text = "The page opens in any browser, from disk; the best and the worst videos of each variant are in it."
+    conclude([written], text, NextCommand("check the run against limits", ["eval", "check", run, *limits]))
 
 
 def export(

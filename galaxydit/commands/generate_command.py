@@ -3,19 +3,24 @@
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from galaxydit.commands import options
 from galaxydit.commands.argument_checks import check_output_file, check_record
 from galaxydit.commands.captions import calibration_prompts, warn_of_unknown_words
-from galaxydit.commands.console import say, show, step_bar
+from galaxydit.commands.conclusion import NextCommand, conclude, model_arguments, size_arguments
+from galaxydit.commands.console import narrating, say, show, show_json, step_bar
+from galaxydit.commands.exit_codes import ExitCode
 from galaxydit.commands.jobs import JobOptions, job_keys, make_videos, show_plan
 from galaxydit.errors import refusal
 from galaxydit.pipelines.own_files import check_replaceable, own_csv, own_json, own_video
 from galaxydit.pipelines.written_by import RECORDING
 from galaxydit.request import AUTO
+
+if TYPE_CHECKING:
+    from galaxydit.pipelines.generate import GeneratedVideo
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ def generate(
     record: options.Record = None,
     lossless: Annotated[bool, typer.Option("--lossless", help="Exact RGB; not every player shows it.")] = False,
     force: options.Force = False,
+    as_json: options.AsJson = False,
     making: JobOptions,
 ) -> None:
     """Generate one video, or a video of each prompt in a file. Options that are left out have the values that the
@@ -69,7 +75,7 @@ def generate(
             data["prompts"] = {"texts": list(texts)}
         if accelerate:
             data |= {"baseline": False, "variants": {"galaxydit": given}}
-        _generate_many(data, out, making, record, force=force)
+        _generate_many(data, out, making, record, force=force, as_json=as_json)
         return
     if prompt is None or prompts is not None:
         raise typer.BadParameter("expected either --prompt or --prompts", param_hint="--prompt")
@@ -83,14 +89,16 @@ def generate(
     check_replaceable(Path(out), "--out", own_video, force=force)
     if record is not None:
         check_replaceable(record, "--record", own_json(RECORDING), force=force)
-    say(f"loading {source.model}")
+    say("loading torch and diffusers")
     import galaxydit
     from galaxydit.calibration.generation_observer import observed
     from galaxydit.pipelines.generate import generate as generate_video
     from galaxydit.pipelines.prompt_length import warn_of_long_prompts
     from galaxydit.pipelines.video import save_video
 
-    pipe = source.load()
+    with narrating() as tell:
+        tell(f"loading {source.model}")
+        pipe = source.load()
     warn_of_unknown_words(source.model, [prompt])
     warn_of_long_prompts(pipe, [prompt])
     settings = sizes.settings_for(pipe)
@@ -105,10 +113,33 @@ def generate(
     save_video(generation.frames, out, settings.fps, lossless=lossless, sound=generation.sound)
     reports = [] if handle is None else handle.reports  # empty if no loop was declared; a warning says so
     summary = str(reports[-1]) if reports else seconds
-    show(*([] if observer else [summary]), out, *([record] if record else []))
+    if as_json:
+        report = reports[-1].to_dict() if reports else None
+        show_json({"video": out, "seconds": seconds_of(generation), "report": report})
+        return
+    show(*([] if observer else [summary, ""]))
+    model, size = model_arguments(source), size_arguments(sizes)
+    again = ["--prompt", prompt, *size]
+    if record is not None:
+        text = f"{record} holds the model's outputs of each step of this plain video."
+        use = ["calibrate", *model, "--out", "profile.json", "--recorded", record, *size]
+        following = NextCommand("calibrate with it", use)
+    elif reports:
+        text = "The plain video of the same seed is what it is compared with: PSNR is measured against that."
+        following = NextCommand("see both side by side, with their differences", ["demo", *model, *again])
+    else:
+        text = "This is the video as the pipeline makes it, without the plugin."
+        following = NextCommand("make it with half of the compute", ["generate", *model, *again, "--out", "fast.mp4"])
+    conclude([out, *([record] if record else [])], text, following)
 
 
-def _generate_many(data: dict[str, Any], out: str, making: JobOptions, record: Path | None, *, force: bool) -> None:
+def seconds_of(generation: "GeneratedVideo") -> dict[str, float | None]:
+    return {"denoise": generation.denoise_seconds, "end_to_end": generation.end_to_end_seconds}
+
+
+def _generate_many(
+    data: dict[str, Any], out: str, making: JobOptions, record: Path | None, *, force: bool, as_json: bool
+) -> None:
     """Make a video of each prompt of the job `data` in `out`, print a summary, and exit with 1 if one failed."""
     from galaxydit.eval.jobs.jobfile import job_of
 
@@ -130,8 +161,17 @@ def _generate_many(data: dict[str, Any], out: str, making: JobOptions, record: P
     run, asked = read_run(out), set(job.prompts)
     records = [record for record in run.records if record.prompt in asked]
     failed = [record for record in records if not record.is_done]
-    show(f"{len(records) - len(failed)} videos in {out}/files, {len(failed)} failed")
-    show(f"`galaxydit eval export {out}` lists them" if run.root is None else write_csv(run, run.root / "results.csv"))
+    table = None if run.root is None else write_csv(run, run.root / "results.csv")
+    counts = {"done": len(records) - len(failed), "failed": len(failed)}
+    if as_json:
+        videos = [{"prompt": each.prompt, "seed": each.seed, "video": each.video} for each in records if each.is_done]
+        show_json(counts | {"folder": out, "videos": videos})
+    else:
+        text = f"{counts['done']} videos in {out}/files, {counts['failed']} failed."
+        if table is not None:
+            text += f" {table.name} lists them with their seconds."
+        what = "report" if run.root is not None else "export"
+        conclude([] if table is None else [table], text, NextCommand("see them", ["eval", what, out]))
     if failed:
         say(f"{failed[0].unit}: {failed[0].reason}; the same command makes failed videos again", "yellow")
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)

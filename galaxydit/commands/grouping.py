@@ -3,14 +3,16 @@
 import os
 import re
 from collections.abc import Callable
+from copy import copy
 from dataclasses import fields, is_dataclass
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, get_annotations, signature
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
-from typer.core import TyperCommand
+from typer.models import OptionInfo
 
+from galaxydit.commands.help_sections import SectionedCommand
 from galaxydit.errors import refusal
 from galaxydit.files import check_file_kind
 
@@ -20,7 +22,7 @@ PIPED = ("recorded", "table")  # options whose file is read once
 SAID_ELSEWHERE = ("job", "prompts", "calibration")  # readers of these refuse all but files, and say what they hold
 
 
-class RayCommand(TyperCommand):
+class RayCommand(SectionedCommand):
     """A command whose --ray may stand without an address."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -41,7 +43,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         kind = parameter.annotation
         if isinstance(kind, type) and is_dataclass(kind):
             groups[name] = kind
-            options += [each.replace(kind=Parameter.KEYWORD_ONLY) for each in signature(kind).parameters.values()]
+            options += [_in_section(kind, each) for each in signature(kind).parameters.values()]
         else:
             options.append(parameter)
 
@@ -54,6 +56,21 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     run.__signature__ = Signature(options)  # type: ignore[attr-defined]
     return run
+
+
+def _in_section(group: type, parameter: Parameter) -> Parameter:
+    """The parameter of a field as an option in the help section that the class which declares the field names."""
+    parameter = parameter.replace(kind=Parameter.KEYWORD_ONLY)
+    declaring = next(each for each in reversed(group.__mro__) if parameter.name in get_annotations(each))
+    section, hint = getattr(declaring, "section", None), parameter.annotation
+    if section is None or get_origin(hint) is not Annotated:
+        return parameter
+    kind, *details = get_args(hint)
+    for index, detail in enumerate(details):
+        if isinstance(detail, OptionInfo):
+            details[index] = copy(detail)  # several commands share it
+            details[index].rich_help_panel = section
+    return parameter.replace(annotation=Annotated[kind, *details])
 
 
 def _checked_path(name: str, value: Any) -> Any:

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from galaxydit.commands.argument_checks import check_lasting
-from galaxydit.commands.console import resumable, say, show
+from galaxydit.commands.console import messages, resumable, say, show
 from galaxydit.commands.options import MixedVersions, ModelOptions, RayOptions, Sizes
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.published_models import checkpoint_of
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class JobOptions(RayOptions):
     """Options of a command that makes the videos of a job. Raises typer.BadParameter for a price without --dry-run."""
+
+    section: ClassVar = "Many videos"
 
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show how many videos this makes, their hours, kWh and disk; make none.")
@@ -81,7 +83,7 @@ def make_videos(
                 extended,
                 store,
                 executor,
-                progress=progress or LiveProgress(),
+                progress=progress or LiveProgress(messages()),
                 allow_mixed_versions=making.allow_mixed_versions,
                 record=record,
                 **options,

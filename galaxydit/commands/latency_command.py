@@ -1,13 +1,14 @@
 """`galaxydit latency`: seconds of a full and a reused step at the sizes of real models, with random weights."""
 
-import signal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from galaxydit.commands.argument_checks import check_output_file
+from galaxydit.commands.conclusion import NextCommand, conclude
 from galaxydit.commands.console import say, show, show_json, step_bar
+from galaxydit.commands.exit_codes import ExitCode
 from galaxydit.commands.options import AsJson, Force
 from galaxydit.errors import refusal, short_reason
 from galaxydit.eval.latency.latency_rows import load
@@ -73,7 +74,7 @@ def latency(
                 say(f"stopped; `galaxydit latency --table {out}` shows the finished turns")
             else:
                 say("stopped before the first turn, so nothing was written")
-            raise typer.Exit(128 + signal.SIGINT) from None
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -82,6 +83,8 @@ def latency(
     if as_json:
         show_json(out)
     else:
-        show(caption(data), latency_table(data["rows"]), out)
+        show(caption(data), latency_table(data["rows"]))
+        text = "Weights are random: the seconds are those of the real model, the videos are noise."
+        conclude([out], text, NextCommand("show this table again, as Markdown", ["latency", "--table", out]))
     if any(row["note"] for row in data["rows"]):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)

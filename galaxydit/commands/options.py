@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -72,6 +72,8 @@ class PluginOptions:
 class ModelOptions:
     """Options of a model. Raises GalaxyDiTError or FileNotFoundError if `model` names none."""
 
+    section: ClassVar = "Model"
+
     model: ModelName
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None
     offload: Annotated[
@@ -91,18 +93,16 @@ class ModelOptions:
 
     def load(self, device: str | None = None) -> "DiffusionPipeline":
         """The pipeline on `device`, by default the GPU, without progress bars, because commands show their own."""
-        import diffusers
         import torch
-        import transformers
 
         from galaxydit.pipelines.loading import load_pipeline
+        from galaxydit.pipelines.loading_bars import without_loading_bars
         from galaxydit.pipelines.modular import hide_progress
 
-        diffusers.logging.disable_progress_bar()
-        transformers.logging.disable_progress_bar()
         dtype = self.dtype and getattr(torch, self.dtype)
         options = {name: value for name, value in vars(self).items() if name not in ("model", "dtype")}
-        pipe = load_pipeline(self.model, dtype=dtype, device=device, **options)
+        with without_loading_bars():
+            pipe = load_pipeline(self.model, dtype=dtype, device=device, **options)
         hide_progress(pipe)
         return pipe
 
@@ -117,6 +117,8 @@ class WanTinyByDefault(ModelOptions):
 @dataclass(frozen=True)
 class Sizes:
     """Options of a generation; None takes the authors' recipe. Raises GalaxyDiTError for impossible ones."""
+
+    section: ClassVar = "Size and steps"
 
     height: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None
     width: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None
@@ -150,6 +152,8 @@ class Sizes:
 class InputFiles:
     """Options of images and videos that a pipeline takes beside the prompt."""
 
+    section: ClassVar = "Images and videos that the model takes"
+
     image: Annotated[str | None, typer.Option(metavar="FILE", help="The first frame.")] = None
     last_image: Annotated[str | None, typer.Option(metavar="FILE", help="The last frame.")] = None
     video: Annotated[str | None, typer.Option(metavar="FILE", help="The video to change.")] = None
@@ -168,6 +172,8 @@ class InputFiles:
 class RequestOptions:
     """Options of `galaxydit.accelerate`; raises GalaxyDiTError for values that are wrong for every model."""
 
+    section: ClassVar = "Speed"
+
     speedup: Annotated[
         float | None, typer.Option(min=1, help="Block evaluations without the plugin / with it; by default 2.")
     ] = None
@@ -178,7 +184,13 @@ class RequestOptions:
         ),
     ] = AUTO
     max_error: Annotated[float | None, typer.Option(help="Largest expected relative error of a reused step.")] = None
-    profile: Annotated[str | None, typer.Option(help="A shipped profile or a file; by default the model's.")] = None
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="A file of `calibrate`, hf://owner/name, or the name of a profile that is shipped; by default the one "
+            "that is shipped for this model, if there is one."
+        ),
+    ] = None
     threshold: Annotated[
         float | None, typer.Option(min=0, help="By hand: reuse while the proxy has moved less; larger is faster.")
     ] = None
@@ -203,6 +215,8 @@ class RequestOptions:
 @dataclass(frozen=True)
 class RayOptions:
     """Where videos are made. Raises typer.BadParameter for --workers or --gpus-per-worker without --ray."""
+
+    section: ClassVar = "Cluster"
 
     ray: Annotated[str | None, typer.Option(metavar="[ADDRESS]", help=RAY_HELP)] = None
     workers: Annotated[int | None, typer.Option(min=1, help="With --ray; by default one for each GPU.")] = None

@@ -8,7 +8,9 @@ import typer
 from galaxydit.commands import options
 from galaxydit.commands.argument_checks import check_output_folder
 from galaxydit.commands.captions import WITH_CAPTIONS, Prompts, calibration_prompts, read_or_draw_prompts
+from galaxydit.commands.conclusion import NextCommand, conclude, model_arguments, size_arguments
 from galaxydit.commands.console import between_commas, messages, say, show, show_json
+from galaxydit.commands.exit_codes import ExitCode
 from galaxydit.commands.jobs import JobOptions, job_keys, make_videos, show_plan
 from galaxydit.pipelines.own_files import check_replaceable, own_html, own_json, own_markdown
 from galaxydit.pipelines.written_by import VALIDATION
@@ -66,7 +68,11 @@ def validate(
     if as_json:
         show_json(out / "validation.json")
     else:
-        show(markdown(data), page, out / "validation.json", out / "report.html")
+        show(markdown(data))
+        made = (page, out / "validation.json", out / "report.html")
+        text = f"{page.name} compares the plugin with the plain videos and can be pasted into an issue as it is."
+        calibrate = ["calibrate", *model_arguments(source), "--out", "profile.json", *size_arguments(sizes)]
+        conclude(made, text, NextCommand("measure a profile, which chooses better steps", calibrate))
     if outcome.failed:
         say(f"{outcome.failed} videos failed; the same command makes them again", "yellow")
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from galaxydit.commands.console import between_commas, download_bars, resumable, say, show, show_json
+from galaxydit.commands.conclusion import NextCommand, conclude
+from galaxydit.commands.console import between_commas, download_bars, messages, resumable, say, show, show_json
+from galaxydit.commands.exit_codes import ExitCode
 from galaxydit.commands.grouping import RayCommand, grouped
+from galaxydit.commands.help_sections import SectionedGroup
 from galaxydit.commands.options import AsJson, RayOptions, RunPath
 from galaxydit.eval.published import SUITES
 from galaxydit.eval.published.suite import Suite, SuiteName
@@ -29,7 +31,7 @@ StaticFilter = Annotated[
 ]
 
 
-class ScoreByDefault(TyperGroup):
+class ScoreByDefault(SectionedGroup):
     """A group of commands whose arguments go to the command `score` if they do not begin with a command's name."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -72,8 +74,8 @@ def score(
 
     opened = open_environment(environment, benchmark)
     say(f"{benchmark.title}: {', '.join(names)}")
-    progress = LiveProgress()
-    with resumable(progress.how_far), cluster.executor() as executor:
+    progress = LiveProgress(messages())
+    with resumable(progress.how_far), progress, cluster.executor() as executor:
         results = evaluate(
             run,
             names,
@@ -89,11 +91,14 @@ def score(
     if as_json:
         show_json(asdict(results))
     else:
-        show(vbench_table(results), *totals(results), *notes(benchmark, results), f"{run}/{suite}/results.json")
+        show(vbench_table(results), *totals(results), *notes(benchmark, results))
+        text = "Points are of 100, the best; lost is the baseline's points minus the variant's, on the same prompts."
+        following = NextCommand("see these points beside the videos", ["eval", "report", run])
+        conclude([f"{run}/{suite}/results.json"], text, following)
     for place, reason in results.failed.items():
         say(f"error: {place}: {reason}", "red")
     if results.failed:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def setup(

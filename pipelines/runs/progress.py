@@ -1,11 +1,10 @@
-"""Progress of a run: one live view in a terminal, plain lines elsewhere, or numbers from a store's records."""
+"""Progress of a run: one live view in a terminal, plain lines elsewhere."""
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import timedelta
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -14,72 +13,11 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from galaxydit.foreign_text import printable
+from galaxydit.pipelines.heartbeat import Heartbeat, draws_live
 from galaxydit.pipelines.runs.run import Progress
+from galaxydit.pipelines.runs.tally import Tally, WorkerRow
 from galaxydit.pipelines.runs.unit import Record, Unit
 from galaxydit.pipelines.table import Table
-
-RATE_OVER = 40  # last done units, over which the rate of a run is taken
-
-
-@dataclass
-class WorkerRow:
-    """Done and failed units of one worker or host."""
-
-    done: int = 0
-    failed: int = 0
-    seconds: float = 0.0  # wall-clock sum of the done units
-    running: str = ""  # name of the unit that is being made
-
-
-@dataclass
-class Tally:
-    """The state of a run, to be shown."""
-
-    total: int
-    done: int = 0
-    failed: int = 0
-    # of the last done units, in seconds of any one clock, ascending
-    times: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_OVER))
-    rows: dict[str, WorkerRow] = field(default_factory=dict)  # by worker or host
-    all_stages_end: float | None = None  # estimated, on the clock of `time.monotonic`
-
-    def add(self, name: str, record: Record) -> None:
-        """Count a record in the run and in the row `name`, but not in `times`."""
-        row = self.rows.setdefault(name, WorkerRow())
-        row.seconds += record.seconds if record.is_done else 0.0
-        for counted in (self, row):
-            counted.done += record.is_done
-            counted.failed += not record.is_done
-
-    @property
-    def remaining(self) -> int:
-        return self.total - self.done - self.failed
-
-    @property
-    def left(self) -> timedelta | None:
-        """Estimated time for the remaining units, at the rate of `times`."""
-        if len(self.times) < 2 or self.times[-1] == self.times[0]:
-            return None
-        return timedelta(seconds=round(self.remaining * (self.times[-1] - self.times[0]) / (len(self.times) - 1)))
-
-    def __str__(self) -> str:
-        counts = f"{self.done} done, {self.failed} failed, {self.remaining} remaining"
-        if self.all_stages_end is not None:
-            left = round(max(0.0, self.all_stages_end - time.monotonic()))
-            return f"{counts}, all stages about {timedelta(seconds=left)}" if left else counts
-        return f"{counts}, {self.left} left" if self.remaining and self.left is not None else counts
-
-
-def tally(records: Iterable[Record], total: int) -> Tally:
-    """The tally of a store's records with a row for each host; worker processes change too often."""
-    counted = Tally(total)
-    times = []
-    for record in records:
-        counted.add(record.worker.rpartition(":")[0] or record.worker, record)
-        if record.is_done:
-            times.append(datetime.fromisoformat(record.finished_at).timestamp())
-    counted.times.extend(sorted(times))
-    return counted
 
 
 def render(counted: Tally, heading: str = "host") -> Group:
@@ -88,14 +26,19 @@ def render(counted: Tally, heading: str = "host") -> Group:
     parts: list[RenderableType] = [Padding(bar, expand=False), Text(str(counted))]
     rows = []
     for name, row in counted.rows.items():
-        rows.append(
-            (name, row.running, str(row.done), str(row.failed), f"{row.seconds / row.done:.1f}" if row.done else "")
-        )
+        seconds = f"{row.seconds / row.done:.1f}" if row.done else ""
+        rows.append((name, _running(row), str(row.done), str(row.failed), seconds))
     if any(row.running for row in counted.rows.values()):
         parts.append(Table((heading, "running", "done", "failed", "s/unit"), rows, labels=2))
     elif rows:
         parts.append(Table((heading, "done", "failed", "s/unit"), [(name, *rest) for name, _, *rest in rows]))
     return Group(*parts)
+
+
+def _running(row: WorkerRow) -> str:
+    if not row.running or row.started is None:
+        return row.running
+    return f"{row.running}, {timedelta(seconds=round(time.monotonic() - row.started))}"
 
 
 @dataclass
@@ -118,58 +61,82 @@ class Stage(Progress):
 class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
     """Shows a run: in a terminal one view that is kept up to date, elsewhere a line for each finished unit.
 
-    For stages of a longer work, pass `progress_of(stage, self)` to `run`, or call it with the stage's name, its
-    finished and all parts, of which no line is shown.
+    Outside a terminal a line is printed at least every 20 seconds. For stages of a longer work, pass
+    `progress_of(stage, self)` to `run`, or call it with the stage's name, its finished and all parts, of which no line
+    is shown.
     """
 
     def __init__(self, console: Console | None = None) -> None:
         self.stage = ""
-        self._console = console or Console(soft_wrap=True)
+        self._console = console or Console(stderr=True, soft_wrap=True)
         self._counted = Tally(0)
         self._live: Live | None = None
+        self._is_even = False  # units of all stages take about equally long
+        self._heartbeat = Heartbeat(self._go_on)
 
     def start(self, total: int, done: int, failed: int) -> None:
-        self._counted = Tally(total, done, failed, all_stages_end=self._counted.all_stages_end)
-        self._line(f"start; {self._counted}")
+        before = self._counted
+        self._counted = Tally(total, done, failed, later=before.later, all_stages_end=before.all_stages_end)
+        if self._is_even:
+            self._counted.spans = before.spans
+        if self._counted.remaining:
+            self._line(f"start; {self._counted}")
+            self._heartbeat.start()
 
-    def expect(self, seconds: float) -> None:
-        """Count down from an estimate of all stages, in place of the time left of each."""
-        self._counted.all_stages_end = time.monotonic() + seconds
+    def expect(self, seconds: float | None) -> None:
+        """Count down from an estimate of this and all later stages, in place of the time left of each; None ends it."""
+        self._counted.all_stages_end = None if seconds is None else time.monotonic() + seconds
+
+    def more_to_come(self, units: int) -> None:
+        """Count at most so many units of later stages, which take as long as these, in the time left."""
+        if not self._is_even:
+            self._is_even = True
+            self._counted.spans.clear()
+        self._counted.later = max(0, units)
 
     def _open(self) -> None:
         """Begin the view with the first unit, because bars of downloads, which come before it, would tear it."""
-        if self._live is None and self._console.is_terminal:
+        if self._live is None and draws_live(self._console):
+            self._heartbeat.stop()
             self._live = Live(get_renderable=self._view, console=self._console, refresh_per_second=1)
             self._live.start()
 
     def begin(self, worker: int, unit: Unit) -> None:
         self._open()
-        self._counted.rows.setdefault(str(worker), WorkerRow()).running = unit.name
+        row = self._counted.rows.setdefault(str(worker), WorkerRow())
+        row.running, row.started = unit.name, time.monotonic()
 
     def finish(self, worker: int, record: Record) -> None:
+        now = time.monotonic()
         self._counted.add(str(worker), record)
-        self._counted.rows[str(worker)].running = ""
+        row = self._counted.rows[str(worker)]
         if record.is_done:
-            self._counted.times.append(time.monotonic())
+            self._counted.spans.append((row.started or now - record.seconds, now))
+        self._counted.last_end, row.running, row.started = now, "", now
         if self._live is None:
-            self._line(f"worker {worker}: {record.unit} {record.status} in {record.seconds:.1f} s; {self._counted}")
+            made = f"worker {worker}: {record.unit}" if len(self._counted.rows) > 1 else record.unit
+            self._line(f"{made} {record.status} in {record.seconds:.1f} s; {self._counted}")
 
     def stop(self) -> None:
+        self._heartbeat.stop()
         if self._live is not None:
             self._live.stop()
             self._live = None
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Show that `done` of `total` parts of a stage that is no run are finished."""
-        if stage != self.stage:
+        now = time.monotonic()
+        if stage != self.stage or not self._counted.total:
             self.stop()
             self.stage = stage
             self.start(total, done, 0)
-        self._open()
-        self._counted.done = done
-        self._counted.times.append(time.monotonic())
+        elif done > self._counted.done:
+            self._counted.spans.append((self._counted.last_end or now, now))
+        self._counted.done, self._counted.last_end = done, now
         if done >= total:
             self.stop()
+        else:
+            self._open()
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -186,7 +153,15 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
             return Group(Text(self.stage), view)
         return view
 
-    def _line(self, text: str) -> None:
+    def _go_on(self, seconds: float) -> None:
+        """Print what is being made, or loaded, for so long; called by the heartbeat after `seconds` of silence."""
+        made = [f"making {_running(row)}" for row in list(self._counted.rows.values()) if row.running]
+        waiting = f"loading or planning, {timedelta(seconds=round(seconds))}"
+        self._line(f"{', '.join(made) or waiting}; {self._counted}", is_told=False)
+
+    def _line(self, text: str, *, is_told: bool = True) -> None:
+        if is_told:
+            self._heartbeat.said()
         self._console.print(printable(self._with_stage(text)), markup=False, highlight=False, soft_wrap=True)
 
     def _with_stage(self, text: str) -> str:
@@ -195,10 +170,22 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
         return text
 
 
-def expect(tell: Callable[[str, int, int], None], seconds: float) -> None:
-    """Give a `LiveProgress` the estimated seconds of all stages; other listeners get none."""
+def expect(tell: Callable[[str, int, int], None], seconds: float | None) -> None:
+    """Give a `LiveProgress` the estimated seconds of this and all later stages; other listeners get none."""
     if isinstance(tell, LiveProgress):
         tell.expect(seconds)
+
+
+def more_to_come(listener: object, units: int) -> None:
+    """Tell a `LiveProgress` how many units later stages have at most; other listeners get nothing."""
+    if isinstance(listener, LiveProgress):
+        listener.more_to_come(units)
+
+
+def name_stage(listener: object, stage: str) -> None:
+    """Give the next run of a `LiveProgress` a name, "" for none; other listeners get none."""
+    if isinstance(listener, LiveProgress):
+        listener.stage = stage
 
 
 def progress_of(stage: str, tell: Callable[[str, int, int], None]) -> Progress:

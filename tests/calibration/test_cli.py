@@ -95,7 +95,7 @@ def test_a_lesser_profile_never_replaces_the_one_at_out(
         stays = f"{out} stays, because it is better than this profile, {drafted.basis}; pass another --out"
         captured = capsys.readouterr()
         assert (stays in " ".join(captured.err.split())) == (before is verified)
-        assert (str(out) in captured.out.splitlines()) == (before is not verified)
+        assert (f"  {out}" in captured.out.splitlines()) == (before is not verified)
 
 
 def test_a_profile_of_another_model_at_out_is_refused_before_anything_is_computed(

@@ -18,11 +18,13 @@ from galaxydit.cli import app, main
 from galaxydit.commands.captions import read_or_draw_prompts, warn_of_unknown_words
 from galaxydit.commands.console import show_json
 from galaxydit.commands.demo_command import demo_table
+from galaxydit.commands.families_command import TRY_FIRST
 from galaxydit.commands.inspect_command import describe_profile
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.cost.architecture import architecture_of
 from galaxydit.eval.demo import DemoResult
 from galaxydit.eval.jobs import maker
+from galaxydit.families import FAMILIES
 from galaxydit.pipelines import model_names
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
@@ -155,7 +157,9 @@ def test_generate_with_acceleration_reports_what_it_did(
     assert "Asked for quality 'high' (1.5x), reached 1.50x" in shown.out
     assert shown.out.count("denoising ") == 1
     assert "loading" in shown.err
-    assert "step 12 of 12, 0 s left" in shown.err
+    assert "step 12 of 12\n" in shown.err
+    assert "Made:\n" in shown.out
+    assert "  galaxydit demo --model " in shown.out.splitlines()[-1]
     assert "0/12" not in shown.err, "the pipeline's own bar is shown beside this one"
 
 
@@ -315,6 +319,20 @@ def test_families_are_found_by_a_part_of_their_name(capsys: pytest.CaptureFixtur
     assert "name='no-such' is not allowed: expected part of the name" in capsys.readouterr().err
 
 
+def test_families_are_a_table_of_what_works_and_which_model_to_try(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run("families") == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    wan = next(index for index, line in enumerate(lines) if line.startswith("Wan "))
+    assert "LoRA, compile, several GPUs" in lines[wan]
+    assert lines[wan + 1].startswith("WanTransformer3DModel")
+    assert "wan2.1-t2v-1.3b" in " ".join(lines[wan : wan + 3])
+    assert {family.name for family in FAMILIES.values()} >= TRY_FIRST.keys()
+    assert set(TRY_FIRST.values()) <= CHECKPOINTS.keys()
+
+
 def test_families_are_printed_as_json_with_the_reasons_of_what_is_not_accepted(capsys: pytest.CaptureFixture):
     assert run("families", "--json") == 0
     shown = json.loads(capsys.readouterr().out)
@@ -333,8 +351,11 @@ def test_wherever_a_table_is_printed_it_can_be_json():
         "demo",
         "estimate",
         "families",
+        "generate",
         "inspect",
         "latency",
+        "report",
+        "run",
         "status",
         "validate",
     ]
@@ -364,7 +385,9 @@ def test_generate_makes_a_video_of_each_line_and_later_of_new_lines(
     folder = tmp_path / "videos" / "files"
     assert run("generate", *arguments, "--no-accelerate") == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown[-2:] == [f"2 videos in {folder}, 0 failed", f"{tmp_path}/videos/results.csv"]
+    assert shown[-5:-3] == ["Made:", f"  {tmp_path}/videos/results.csv"]
+    assert shown[-3].startswith(f"2 videos in {folder}, 0 failed.")
+    assert shown[-1] == f"  galaxydit eval report {tmp_path}/videos"
     paths = [folder / "00000-a-ball-s2-baseline.mp4", folder / "00001-a-cube-s3-baseline.mp4"]
     settings = GenerationSettings(height=32, width=32, num_frames=5, steps=12, guidance_scale=3.0)
     pipe = load_pipeline(tiny_wan_folder, dtype=torch.float32)

@@ -36,6 +36,7 @@ EVAL_LAYERS = (
     ("jobs", "latency", "demo_frames", "demo_sound", "drawn_noise", "short_generations"),
     ("demo",),
     ("compare", "compared"),
+    ("measure_commands",),
     ("vbench", "results_page"),
     ("report",),
     ("validate",),

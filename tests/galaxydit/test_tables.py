@@ -1,6 +1,7 @@
 """Every table that a command prints fits a terminal of 80 columns, and no cell is cut."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from io import StringIO
 from logging import WARNING, LogRecord
 from types import SimpleNamespace
@@ -49,10 +50,22 @@ def of_compare() -> tuple[list[Any], Expected]:
         ahead_low=-10.25,
         ahead_high=14.75,
     )
+    between = replace(reached, settings=reached.settings * 2, speedups=(1.9, 2.1), psnr=45.25, ahead_low=None)
     nearest = AtSpeedup("FasterCache", 2.0, ({"every": 20, "from": 901, "alpha": 1.0},), (1.93,))
-    found: Any = SimpleNamespace(at_speedups=[reached, nearest])
+    found: Any = SimpleNamespace(at_speedups=[reached, between, nearest], plan=SimpleNamespace(prompts="ab"))
     missed = "out of reach: FasterCache (nearest: every=20 from=901 alpha=1 (1.93x))"
-    return [compare_command.scores_table(found, 2.0)], ["68.75", "59.25", "+12.50", "-10.25 to +14.75", "1.95x", missed]
+    notes = ["\u2020 interpolated between two settings", "No interval for fewer than 6 prompts."]
+    expected = [
+        "68.75",
+        "59.25",
+        "+12.50",
+        "-10.25 to +14.75",
+        "1.95x",
+        missed,
+        "45.25\u2020",
+        *notes,
+    ]
+    return [compare_command.scores_table(found, 2.0)], expected
 
 
 def of_demo() -> tuple[list[Any], Expected]:

@@ -21,18 +21,22 @@ function fill(element, attributes, children) {
   return element;
 }
 
-function format(value, figure) {
+const format = (value, figure) => marked(plain(value, figure), figure);
+
+// Seconds, speedups and joules of a run that other work disturbed.
+const marked = (text, figure) => (figure.isDisturbed && text !== ABSENT ? `(${text}, disturbed)` : text);
+
+function plain(value, figure) {
   if (value === undefined || value === null) return ABSENT;
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "-∞";
   if (figure.unit === "%") return `${(100 * value).toFixed(figure.digits)} %`;
-  if (figure.unit !== "x") return value.toFixed(figure.digits);
-  return data.disturbed ? `(${value.toFixed(figure.digits)}x, disturbed)` : `${value.toFixed(figure.digits)}x`;
+  return value.toFixed(figure.digits) + (figure.unit === "x" ? "x" : "");
 }
 
-// `format` appends "x" and "%".
+// `plain` appends "x" and "%".
 const hasUnit = (figure) => !["", "x", "%"].includes(figure.unit);
 
-const withUnit = (value, figure) => format(value, figure) + (hasUnit(figure) ? ` ${figure.unit}` : "");
+const withUnit = (value, figure) => marked(plain(value, figure) + (hasUnit(figure) ? ` ${figure.unit}` : ""), figure);
 
 const heading = (figure) => figure.title + (hasUnit(figure) ? `, ${figure.unit}` : "");
 

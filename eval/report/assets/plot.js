@@ -49,7 +49,7 @@ function drawAxes(points, speed, metric) {
     svg.append(draw("text", { x: PLOT.left - 8, y: y.at(tick) + 4, "text-anchor": "end" }, metric.unit === "%" ? `${Math.round(100 * tick)} %` : y.label(tick)));
   }
   const middle = (PLOT.left + PLOT.width - PLOT.right) / 2;
-  svg.append(draw("text", { x: middle, y: PLOT.height - 8, "text-anchor": "middle" }, `${speed.title}, faster to the right`));
+  svg.append(draw("text", { x: middle, y: PLOT.height - 8, "text-anchor": "middle" }, `${speed.title}${speed.isDisturbed ? " (disturbed)" : ""}, faster to the right`));
   const direction = metric.higher_is_better ? "better upwards" : "better downwards";
   const better = metric.best === null ? direction : `best at ${metric.best}`;
   svg.append(
@@ -64,7 +64,8 @@ function drawAxes(points, speed, metric) {
 
 function drawPoint(point, x, y, taken, description) {
   const [cx, cy] = [x.at(point.x.mean), y.at(point.y.mean)];
-  const group = draw("g", { class: `point tone${point.variant.index % 8}` }, draw("title", {}, description));
+  const isDisturbed = data.figures.some((figure) => figure.key === "denoise_speedup" && figure.isDisturbed);
+  const group = draw("g", { class: `point tone${point.variant.index % 8}${isDisturbed ? " disturbed" : ""}` }, draw("title", {}, description));
   if (point.x.low !== null) group.append(draw("line", { x1: x.at(point.x.low), x2: x.at(point.x.high), y1: cy, y2: cy }));
   if (point.y.low !== null) group.append(draw("line", { x1: cx, x2: cx, y1: y.at(point.y.low), y2: y.at(point.y.high) }));
   // Above, below, or wherever the name lies on no other name.

@@ -112,7 +112,8 @@ def test_nothing_is_extrapolated(speedup, nearest):
 
 
 def test_methods_are_ordered_and_compared_with_the_best_other_one():
-    rows = [row("good", 2.0, 30.0, 40.0), row("best", 2.0, 33.0, 41.0), row("slow", 1.5, 50.0, 50.0)]
+    psnrs = {"good": (30.0, 40.0), "best": (33.0, 41.0), "slow": (50.0, 50.0)}
+    rows = [row(name, 1.5 if name == "slow" else 2.0, *values * 3) for name, values in psnrs.items()]
     best, good, slow = compare_at(rows, 2.0)
     assert [best.method, good.method, slow.method] == ["best", "good", "slow"]
     assert (best.ahead, best.best_other) == (2.0, "good")

@@ -24,9 +24,9 @@ def test_report_and_export_write_their_files_into_the_run(
     root = run_of(["a"])
     assert run("eval", "report", root) == 0
     assert run("eval", "export", root) == 0
-    assert capsys.readouterr().out.split() == [
-        str(root / name) for name in ("report.html", "results.csv", "results.parquet")
-    ]
+    shown = capsys.readouterr().out
+    assert all(str(root / name) in shown for name in ("report.html", "results.csv", "results.parquet"))
+    assert f"  galaxydit eval check {root} --min psnr=30" in shown
     assert "video-0" in (root / "report.html").read_text()
     assert run("eval", "report", root, "--no-embed") == 0
     assert "video-0" not in (root / "report.html").read_text()

@@ -113,7 +113,7 @@ def test_one_prompt_has_a_mean_and_no_interval():
 
 
 def test_equal_values_have_an_interval_of_no_width():
-    estimate = estimate_of([record(prompt=index) for index in range(4)], "compute_fraction")
+    estimate = estimate_of([record(prompt=index) for index in range(6)], "compute_fraction")
     assert (estimate.mean, estimate.low, estimate.high) == (0.5, 0.5, 0.5)
 
 
