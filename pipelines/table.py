@@ -34,12 +34,12 @@ class Table:
     has_notes: bool = False
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, str]], leave_out: Sequence[str] = ()) -> "Table":
+    def of(cls, rows: Sequence[Mapping[str, str]], leave_out: Sequence[str] = (), labels: int = 1) -> "Table":
         """A table of cells by heading; the first one names the row."""
         if not rows:
             return cls((), ())
         headings = [heading for heading in rows[0] if heading not in leave_out]
-        return cls(headings, [[row[heading] for heading in headings] for row in rows])
+        return cls(headings, [[row[heading] for heading in headings] for row in rows], labels)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RichTable | Text]:
         """Columns of whole words: headings wrap, then the last column of text; lists of values if that is too wide."""
@@ -77,10 +77,11 @@ class Table:
         return "\n".join(lines)
 
     def html(self) -> str:
-        """A `<table>` with escaped cells."""
-        head = _html_row(self.headings, "th")
-        body = "".join(_html_row(row, "td") for row in self.rows)
-        return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
+        """A `<table>` with escaped cells; columns of text have the class "text", the first cell names its row."""
+        text = {*range(self.labels), *([len(self.headings) - 1] if self.has_notes else [])}
+        head = "".join(_html_cell(cell, "th", 'scope="col"', index in text) for index, cell in enumerate(self.headings))
+        body = "".join(f"<tr>{_html_cells(row, text)}</tr>" for row in self.rows)
+        return f'<table class="plain"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def write_csv(path: Path, columns: Collection[str], rows: Iterable[Mapping[str, Any]]) -> Path:
@@ -152,9 +153,15 @@ def _markdown_line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(map(in_markdown, cells))} |"
 
 
-def _html_row(cells: Sequence[str], tag: str) -> str:
-    inner = "".join(f"<{tag}>{escape(printable(cell))}</{tag}>" for cell in cells)
-    return f"<tr>{inner}</tr>"
+def _html_cells(row: Sequence[str], text: Collection[int]) -> str:
+    first, *others = row
+    cells = [_html_cell(cell, "td", "", index in text) for index, cell in enumerate(others, 1)]
+    return _html_cell(first, "th", 'scope="row"', 0 in text) + "".join(cells)
+
+
+def _html_cell(cell: str, tag: str, attribute: str, is_text: bool) -> str:
+    attributes = [tag, *filter(None, (attribute, 'class="text"' if is_text else ""))]
+    return f"<{' '.join(attributes)}>{escape(printable(cell))}</{tag}>"
 
 
 def number(value: float | None, form: str) -> str:
