@@ -27,6 +27,7 @@ TEMPLATE = """\
 {% macro prompts(rows) %}<ol>{% for row in rows %}<li>{{ row.prompt }} (seed {{ row.seed }})</li>{% endfor %}</ol>\
 {% endmacro %}
 {% block main %}
+<p>{{ reason }}.</p>
 <h2>What a speedup costs</h2>
 {{ box(targets, "speedups") }}
 <p class="hint">Speedup counts block evaluations; seconds are of denoising on this device.\
@@ -35,7 +36,8 @@ held-out prompts with its 95 % interval. Missed by more than 5 %: {{ missed | jo
 {% if compared.headings %}<h2>Proxies compared by videos</h2>
 {{ box(compared, "proxies compared by videos") }}{% endif %}
 <h2>Figures</h2>
-<div class="plots">{% for picture, text in pictures %}<figure><img alt="{{ text }}" src="{{ picture }}">\
+<div class="plots">{% for picture, text in pictures %}<figure>\
+<div class="scroll" role="region" tabindex="0" aria-label="figure"><img alt="{{ text }}" src="{{ picture }}"></div>\
 <figcaption>{{ text }}</figcaption></figure>{% endfor %}</div>
 {% if redundancy.headings %}<h2>Redundancy of blocks</h2>{{ box(redundancy, "redundancy of blocks") }}
 <p class="hint">Share of blocks and steps whose output changed by less than a limit since the step before: what a \
@@ -58,7 +60,8 @@ def write_report(calibration: Calibration, folder: Path, model: str | None = Non
         f"Calibration of {one_line(model or profile.model.class_name)}",
         brief_of(calibration, model),
         facts=_facts(profile),
-        notes=_notes(calibration),
+        notes=_notes(profile),
+        reason=f"{profile.evidence.reason}; {calibration.chosen_order}",
         missed=[
             f"{row.speedup:g}x came out as {1 / row.compute_fraction:.2f}x"
             for row in profile.evidence.verifications
@@ -121,9 +124,8 @@ def _facts(profile: Profile) -> list[tuple[str, str]]:
     return [(name, text) for name, text in facts.items() if text]
 
 
-def _notes(calibration: Calibration) -> list[str]:
-    seconds = calibration.profile.evidence.seconds
-    notes = [f"{calibration.profile.evidence.reason}; {calibration.chosen_order}."]
-    if seconds and seconds.disturbance:
-        notes.append(f"Other work disturbed the seconds, so do not compare them: {seconds.disturbance}.")
-    return notes
+def _notes(profile: Profile) -> list[str]:
+    seconds = profile.evidence.seconds
+    if seconds is None or not seconds.disturbance:
+        return []
+    return [f"Other work disturbed the seconds, so do not compare them: {seconds.disturbance}."]

@@ -4,7 +4,7 @@ The background is white, so that a figure also reads on a dark page. The colours
 colour-blind readers tell apart (jfly.uni-koeln.de/color); markers and dashes tell the same again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,10 +55,10 @@ DISTURBED_NOTE = "hollow: seconds disturbed by other work"
 
 
 @contextmanager
-def drawn(path: Path, width: float, height: float) -> Iterator["Figure"]:
+def drawn(path: Path, width: float, height: float, texts: Mapping[str, str] | None = None) -> Iterator["Figure"]:
     """Context that yields a figure to draw, and then writes it as a PNG with the mark, unless it has no axes.
 
-    `width` and `height` are in inches.
+    `width` and `height` are in inches; `texts` are written beside the mark.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -68,7 +68,7 @@ def drawn(path: Path, width: float, height: float) -> Iterator["Figure"]:
         yield figure
         if figure.axes:
             with replacing(path) as partial:
-                figure.savefig(partial, dpi=DOTS_PER_INCH, format="png", metadata={PNG_KEY: MARK})
+                figure.savefig(partial, dpi=DOTS_PER_INCH, format="png", metadata={**(texts or {}), PNG_KEY: MARK})
 
 
 def words_of(name: str) -> str:

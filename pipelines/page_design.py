@@ -8,6 +8,7 @@ import base64
 import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,10 @@ class Brief:
 def render_page(template: str, title: str, brief: Brief, *, style: str = "", script: str = "", **values: Any) -> str:
     """The HTML of a page.
 
-    template: Jinja2, begins with `{% extends "base.html" %}` and fills the block "main"; `box(table, label)` in it puts
-        a `Table` into a box of its own that scrolls. Finished HTML in `values` has to be `Markup`. "facts", pairs
-        of name and value, and "notes", sentences, stand below the brief.
+    template: Jinja2, begins with `{% extends "base.html" %}` and fills the block "main". In it, `box(table, label)`
+        puts a `Table` into a box of its own that scrolls, and `coded(text)` shows text between backticks as code.
+    values: of the template; finished HTML among them has to be `Markup`. "facts", pairs of name and value, and "notes",
+        sentences, stand below the brief.
     style, script: beside those of the design.
     """
     sheet = _asset("base.css") + style
@@ -53,7 +55,7 @@ def render_page(template: str, title: str, brief: Brief, *, style: str = "", scr
         loader=DictLoader({BASE: _asset(BASE), PAGE: template}),
         undefined=StrictUndefined,
     )
-    environment.globals["box"] = box
+    environment.globals |= {"box": box, "coded": coded}
     shown: dict[str, Any] = {"facts": (), "notes": (), **values}
     return environment.get_template(PAGE).render(
         brief=brief, policy=policy, script=Markup(script), style=Markup(sheet), title=title, **shown
@@ -66,6 +68,13 @@ def box(table: Table, label: str) -> Markup:
         return Markup("")
     start = Markup('<div class="scroll" role="region" tabindex="0" aria-label="{}">').format(printable(label))
     return start + Markup(table.html()) + Markup("</div>")
+
+
+def coded(text: str) -> Markup:
+    """A text whose parts between backticks are shown as code."""
+    forms = cycle((Markup("{}"), Markup("<code>{}</code>")))
+    parts = [form.format(part) for form, part in zip(forms, printable(text).split("`"), strict=False)]
+    return Markup("").join(parts)
 
 
 def picture_address(path: Path) -> str:

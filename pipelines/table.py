@@ -1,6 +1,7 @@
 """A table of text cells: in a terminal, as Markdown and as HTML; and a table of values as CSV."""
 
 import csv
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -18,6 +19,7 @@ from galaxydit.files import replacing
 from galaxydit.foreign_text import in_markdown, one_line, printable
 from galaxydit.pipelines.disturbance import DISTURBED
 
+CODE = re.compile("`([^`]+)`")  # in a cell of HTML
 DASH = "-"
 GAP = 2  # spaces between the columns of a terminal
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet evaluates
@@ -81,7 +83,8 @@ class Table:
         text = {*range(self.labels), *([len(self.headings) - 1] if self.has_notes else [])}
         head = "".join(_html_cell(cell, "th", 'scope="col"', index in text) for index, cell in enumerate(self.headings))
         body = "".join(f"<tr>{_html_cells(row, text)}</tr>" for row in self.rows)
-        return f'<table class="plain"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        heading = f"<thead><tr>{head}</tr></thead>" if any(self.headings) else ""
+        return f'<table class="plain">{heading}<tbody>{body}</tbody></table>'
 
 
 def write_csv(path: Path, columns: Collection[str], rows: Iterable[Mapping[str, Any]]) -> Path:
@@ -161,7 +164,8 @@ def _html_cells(row: Sequence[str], text: Collection[int]) -> str:
 
 def _html_cell(cell: str, tag: str, attribute: str, is_text: bool) -> str:
     attributes = [tag, *filter(None, (attribute, 'class="text"' if is_text else ""))]
-    return f"<{' '.join(attributes)}>{escape(printable(cell))}</{tag}>"
+    code = CODE.sub(r"<code>\1</code>", escape(printable(cell)))
+    return f"<{' '.join(attributes)}>{code}</{tag}>"
 
 
 def number(value: float | None, form: str) -> str:

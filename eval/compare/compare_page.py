@@ -17,12 +17,13 @@ TEMPLATE = """\
 {% extends "base.html" %}
 {% block main %}
 <h2>Quality over speed</h2>
-<div class="plots"><figure><img alt="PSNR over speedup of each method, by compute and by seconds" src="{{ plot }}">
+<div class="plots"><figure><div class="scroll" role="region" tabindex="0" aria-label="figure">\
+<img alt="PSNR over speedup of each method, by compute and by seconds" src="{{ plot }}"></div>
 <figcaption>PSNR against the plain video of the same noise, mean over all scored videos with its 95 % interval over \
 prompts. Left: speedup by compute. Right: by seconds of denoising.</figcaption></figure></div>
 {% if videos %}<h2>Side by side</h2>
-<p class="hint">The first prompt, &quot;{{ prompt }}&quot;: the plain video, and those of the best methods. Under each: \
-its PSNR, and the mean seconds of denoising over all scored videos.</p>
+<p class="hint">The first prompt, &quot;{{ prompt }}&quot;: the plain video, and those of the best methods. Under \
+each: its PSNR, and the mean seconds of denoising over all scored videos.</p>
 <div class="videos">{% for name, address in videos %}<figure><video controls loop muted playsinline preload="metadata" \
 src="{{ address }}" aria-label="{{ name }}"></video><figcaption>{{ name }}</figcaption></figure>{% endfor %}</div>
 {% endif %}
@@ -57,7 +58,8 @@ def _name_of(video: Path) -> str:
 
 def brief_of(comparison: Comparison, folder: Path) -> Brief:
     command = f"galaxydit eval report {quote(folder.name)}"
-    return Brief(caption(comparison), _meaning(comparison), "see each video of each prompt", command)
+    run = f"galaxydit compare: {caption(comparison)}"
+    return Brief(run, _meaning(comparison), "see each video of each prompt", command)
 
 
 def _meaning(comparison: Comparison) -> str:
@@ -66,7 +68,7 @@ def _meaning(comparison: Comparison) -> str:
     if not reached:
         return "No method reaches a wanted speedup: its settings are all slower or all faster."
     best = min(reached, key=lambda result: abs(result.speedup - SHOWN_SPEEDUP))  # of equal ones the first, the best
-    first = f"At {best.speedup:g}x by compute, {best.method} keeps most of the plain video: PSNR {best.psnr:.1f} dB"
+    first = f"At {best.speedup:g}x by compute, {best.method} stays nearest to the plain video: PSNR {best.psnr:.1f} dB"
     if best.ahead is None:
         return f"{first}."
     ahead = f"{first}, {best.ahead:.1f} dB ahead of {best.best_other}"

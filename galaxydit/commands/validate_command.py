@@ -37,7 +37,8 @@ def validate(
     check_output_folder(out)
     check_replaceable(out / "validation.md", "--out", own_markdown, force=force)
     check_replaceable(out / "validation.json", "--out", own_json(VALIDATION), force=force)
-    check_replaceable(out / "report.html", "--out", own_html, force=force)
+    for name in ("validation.html", "report.html"):
+        check_replaceable(out / name, "--out", own_html, force=force)
     is_tiny = source.model == WITH_CAPTIONS
     reserved = calibration_prompts(None, source.model, "--calibration") if is_tiny else ()
     texts = inputs.added_to(read_or_draw_prompts(prompts, source.model, reserved))
@@ -65,7 +66,7 @@ def validate(
     if as_json:
         show_json(out / "validation.json")
     else:
-        show(markdown(data), page, out / "validation.json", out / "report.html")
+        show(markdown(data), page, out / "validation.json", out / "validation.html", out / "report.html")
     if outcome.failed:
         say(f"{outcome.failed} videos failed; the same command makes them again", "yellow")
         raise typer.Exit(1)

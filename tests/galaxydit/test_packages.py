@@ -33,7 +33,8 @@ EVAL_LAYERS = (
     ("jobs", "latency", "demo_frames", "demo_sound", "drawn_noise", "short_generations"),
     ("demo",),
     ("compare", "compared"),
-    ("vbench", "results_page"),
+    ("vbench", "quality_over_speed", "readme_animation"),
+    ("results_page",),
     ("report",),
     ("validate",),
 )

@@ -29,6 +29,9 @@ function format(value, figure) {
   return data.disturbed ? `(${value.toFixed(figure.digits)}x, disturbed)` : `${value.toFixed(figure.digits)}x`;
 }
 
+// Other work on the machine changes seconds and joules.
+const isDisturbed = (figure) => data.disturbed && ["x", "s", "J"].includes(figure.unit);
+
 // `format` appends "x" and "%".
 const hasUnit = (figure) => !["", "x", "%"].includes(figure.unit);
 

@@ -69,7 +69,7 @@ function drawAxes(points, speed, metric) {
   );
   const front = frontOf(points, metric);
   svg.append(draw("polyline", { class: "front", points: front.map((point) => `${x.at(point.x.mean)},${y.at(point.y.mean)}`).join(" ") }));
-  const taken = [];
+  const taken = points.map((point) => ({ left: x.at(point.x.mean) - 9, width: 18, y: y.at(point.y.mean) + 5 }));
   for (const point of points) svg.append(drawPoint(point, x, y, taken, describe(point, speed, metric)));
   return svg;
 }
@@ -79,7 +79,7 @@ function drawPoint(point, x, y, taken, description) {
   const group = draw("g", { class: `point tone${point.variant.index % 8}${data.disturbed ? " disturbed" : ""}` }, draw("title", {}, description));
   if (point.x.low !== null) group.append(draw("line", { x1: x.at(point.x.low), x2: x.at(point.x.high), y1: cy, y2: cy }));
   if (point.y.low !== null) group.append(draw("line", { x1: cx, x2: cx, y1: y.at(point.y.low), y2: y.at(point.y.high) }));
-  // Above, below, or wherever the name lies on no other name.
+  // Above, below, or wherever the name lies on no other name and on no point.
   const width = 8 * point.variant.name.length;
   const isRight = cx + width > PLOT.width - 10;
   const left = isRight ? cx - 9 - width : cx + 9;
