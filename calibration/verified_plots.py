@@ -76,12 +76,11 @@ def draw_budget(calibration: Calibration, figure: Figure) -> None:
         dashes = "--" if policy == PROXY else "-"
         quality.plot(reached, [row.psnr_db for row in measured], ls=dashes, label=f'policy "{policy}"', **marks)
         for at, row in zip(reached, measured, strict=True):
-            if row.psnr_db is not None:
-                draw_interval(quality, at, row.psnr_db, row.psnr_low, row.psnr_high, color=colour)
+            draw_interval(quality, at, row.psnr_db, row.psnr_low, row.psnr_high, color=colour)
         speed.plot([row.speedup for row in measured], reached, ls="", label=f'blocks, policy "{policy}"', **marks)
-        for row in calibration.verifications:
-            if row.policy == policy:
-                quality.plot(1 / row.compute_fraction, row.psnr_db, ".", ms=4, color=colour, alpha=0.35)
+        for video in calibration.verifications:
+            if video.policy == policy:
+                quality.plot(1 / video.compute_fraction, video.psnr_db, ".", ms=4, color=colour, alpha=0.35)
     quality.set(xlabel="speedup reached (block evaluations)", ylabel="PSNR against the plain video, dB")
     quality.set_title("What a speedup costs")
     quality.plot([], [], ".", ms=4, color=GREY, label="one prompt")
@@ -100,10 +99,8 @@ def _draw_reached(calibration: Calibration, axes: Axes) -> None:
         axes.plot(speedups, evidence.seconds.predicted_speedup, ":", color=GREY, label="seconds, predicted")
         if evidence.seconds.measured_speedup:
             disturbed = DISTURBED if evidence.seconds.disturbance else ""
-            look = HOLLOW if disturbed else {}
-            axes.plot(
-                *(speedups, evidence.seconds.measured_speedup, "X"),
-                **{"ms": 8, "color": GREY, "label": f"seconds, measured{disturbed}"} | look,
-            )
+            style = {"ms": 8, "color": GREY} | (HOLLOW if disturbed else {})
+            label = f"seconds, measured{disturbed}"
+            axes.plot(speedups, evidence.seconds.measured_speedup, "X", label=label, **style)
     axes.set(xlabel="requested speedup", ylabel="speedup reached, denoising only")
     axes.set_title("Whether it is reached")

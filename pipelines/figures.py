@@ -85,10 +85,17 @@ def ramp(share: float) -> tuple[float, float, float]:
 
 
 def draw_interval(
-    axes: "Axes", x: float, y: float, low: float | None, high: float | None, *, upright: bool = True, **style: Any
+    axes: "Axes",
+    x: float,
+    y: float | None,
+    low: float | None,
+    high: float | None,
+    *,
+    upright: bool = True,
+    **style: Any,
 ) -> None:
-    """An interval as a thin line with end caps through (x, y); nothing where its ends are unknown."""
-    if low is None or high is None:
+    """An interval as a thin line with end caps through (x, y); nothing where its ends or its middle are unknown."""
+    if y is None or low is None or high is None:
         return
     ends = [[(y if upright else x) - low], [high - (y if upright else x)]]
     bars: dict[str, Any] = {"yerr": ends} if upright else {"xerr": ends}

@@ -1,7 +1,7 @@
 """Plot PSNR over speedup for all methods, by compute and by seconds."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,7 +85,7 @@ def _line_of(name: str, source: str) -> dict[str, Any]:
     return CONTROL_LINE if source == CONTROL else OTHER_LINE
 
 
-def _draw_method(axes: "Axes", rows: Sequence[ScoredSetting], field: str, label: str, style: Mapping[str, Any]) -> None:
+def _draw_method(axes: "Axes", rows: Sequence[ScoredSetting], field: str, label: str, style: dict[str, Any]) -> None:
     """The settings of one method as a line with intervals; hollow where the seconds are drawn and disturbed."""
     if not rows:
         return

@@ -55,7 +55,7 @@ def _brief(data: dict[str, Any]) -> Brief:
 
 def _meaning(data: dict[str, Any]) -> str:
     """PSNR of the plugin at 2x, and its difference from half of the steps, which cost as much."""
-    figures = next((row["figures"] for row in data["runs"] if row["run"] == AT_2X), {})
+    figures: dict[str, Any] = next((row["figures"] for row in data["runs"] if row["run"] == AT_2X), {})
     if "psnr" not in figures:
         return "No video of the plugin at 2x is compared with a plain one yet."
     first = f"With speedup=2 the videos have a PSNR of {figures['psnr']['mean']:.1f} dB against the plain ones"
