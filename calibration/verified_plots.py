@@ -99,7 +99,7 @@ def _draw_reached(calibration: Calibration, axes: Axes) -> None:
         axes.plot(speedups, evidence.seconds.predicted_speedup, ":", color=GREY, label="seconds, predicted")
         if evidence.seconds.measured_speedup:
             disturbed = DISTURBED if evidence.seconds.disturbance else ""
-            style = {"ms": 8, "color": GREY} | (HOLLOW if disturbed else {})
+            style: dict[str, Any] = {"ms": 8, "color": GREY, **(HOLLOW if disturbed else {})}
             label = f"seconds, measured{disturbed}"
             axes.plot(speedups, evidence.seconds.measured_speedup, "X", label=label, **style)
     axes.set(xlabel="requested speedup", ylabel="speedup reached, denoising only")
