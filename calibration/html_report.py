@@ -1,11 +1,7 @@
 """The calibration's report: one self-contained HTML page, and its figures as PNGs."""
 
-from base64 import b64encode
 from pathlib import Path
-from typing import Any
-
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
+from shlex import quote
 
 from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.plots import draw_all
@@ -16,80 +12,120 @@ from galaxydit.calibration.profile_tables import (
     settings_table,
     target_table,
 )
-from galaxydit.foreign_text import printable
+from galaxydit.foreign_text import one_line
+from galaxydit.pipelines.page_design import Brief, picture_address, render_page
 from galaxydit.pipelines.table import Table
 from galaxydit.pipelines.written_by import write_html
+from galaxydit.profiles.evidence import Verification
+from galaxydit.profiles.schema import Profile
+from galaxydit.request import PROXY
 
 PAGE_NAME = "report.html"
-PAGE = """\
-{%- macro prompts(rows) %}<ol>{% for row in rows %}<li>{{ row.prompt }} (seed {{ row.seed }})</li>{% endfor %}\
-</ol>{% endmacro -%}
-<!doctype html><html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width,initial-scale=1"><title>{{ title }}</title><style>
-body{font:16px/1.5 system-ui,sans-serif;color:#222;max-width:56rem;margin:2rem auto;padding:0 1rem}
-h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2rem}
-table{border-collapse:collapse;font-size:.9rem;display:block;overflow-x:auto;font-variant-numeric:tabular-nums}
-td,th{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}
-th{white-space:normal;vertical-align:bottom}
-td:first-child,th:first-child,:first-child+td:last-child,:first-child+th:last-child{text-align:left}
-img{max-width:100%}figure{margin:1.5rem 0}figcaption{color:#666;font-size:.9rem}
-</style></head><body><h1>{{ title }}</h1>
-<p>Profile: <b>{{ profile.name }}</b>. Proxy: <b>{{ profile.recipe.proxy }}</b>. {{ profile.evidence.reason }}; \
-{{ calibration.chosen_order }}.</p>
+SHOWN_SPEEDUP = 2.0  # of the sentence on top, or the nearest planned one
+TEMPLATE = """\
+{% extends "base.html" %}
+{% macro prompts(rows) %}<ol>{% for row in rows %}<li>{{ row.prompt }} (seed {{ row.seed }})</li>{% endfor %}</ol>\
+{% endmacro %}
+{% block main %}
+<p>{{ reason }}.</p>
 <h2>What a speedup costs</h2>
-<p>The profile rests on {{ profile.basis }}. Speedup counts block evaluations; seconds are of denoising on this \
-device.{% if verified %} PSNR is against the plain video of the same seed in dB, the mean over \
-{{ verified | length }} held-out prompts with its 95 % interval. Missed by more than 5 %: \
-{{ missed | join("; ") or "none" }}.{% endif %}\
-{% if disturbance %} Other work disturbed the seconds: {{ disturbance }}.{% endif %}</p>
-{{ targets }}
-{% if compared %}<h2>Proxies compared by videos</h2>{{ compared }}{% endif %}
+{{ box(targets, "speedups") }}
+<p class="hint">Speedup counts block evaluations; seconds are of denoising on this device.\
+{% if verified %} PSNR is against the plain video of the same seed in dB, the mean over {{ verified | length }} \
+held-out prompts with its 95 % interval. Missed by more than 5 %: {{ missed | join("; ") or "none" }}.{% endif %}</p>
+{% if compared.headings %}<h2>Proxies compared by videos</h2>
+{{ box(compared, "proxies compared by videos") }}{% endif %}
 <h2>Figures</h2>
-{% for picture, text in pictures %}<figure><img alt="{{ text }}" src="data:image/png;base64,{{ picture }}">\
-<figcaption>{{ text }}</figcaption></figure>{% endfor %}
-{% if redundancy %}<h2>Redundancy of blocks</h2><p>Share of blocks and steps whose output changed by less \
-than a limit since the step before: what a cache of single blocks or parts could reuse at that error (the study of \
-arXiv 2411.13588).</p>{{ redundancy }}{% endif %}
-<h2>Ranking</h2><p>Spearman's rho between a proxy's summed distance and the error that reuse would have: along a \
-trajectory, as in arXiv 2512.03451, and between samples at the same step, where a clock has 0.</p>{{ ranking }}
-<h2>Settings</h2>{{ settings }}
-<h2>Prompts</h2><p>Recorded:</p>{{ prompts(calibration.recordings) }}{% if verified %}<p>Verified on:</p>\
-{{ prompts(verified) }}{% endif %}</body></html>
+<div class="plots">{% for picture, text in pictures %}<figure>\
+<div class="scroll" role="region" tabindex="0" aria-label="figure"><img alt="{{ text }}" src="{{ picture }}"></div>\
+<figcaption>{{ text }}</figcaption></figure>{% endfor %}</div>
+{% if redundancy.headings %}<h2>Redundancy of blocks</h2>{{ box(redundancy, "redundancy of blocks") }}
+<p class="hint">Share of blocks and steps whose output changed by less than a limit since the step before: what a \
+cache of single blocks or parts could reuse at that error (the study of arXiv 2411.13588).</p>{% endif %}
+<h2>Ranking</h2>{{ box(ranking, "ranking of proxies") }}
+<p class="hint">Spearman's rho between a proxy's summed distance and the error that reuse would have: along a \
+trajectory, as in arXiv 2512.03451, and between samples at the same step, where a clock has 0.</p>
+<h2>Settings</h2>{{ box(settings, "settings") }}
+<h2>Prompts</h2><p>Recorded:</p>{{ prompts(recorded) }}
+{% if verified %}<p>Verified on:</p>{{ prompts(verified) }}{% endif %}
+{% endblock %}
 """
 
 
 def write_report(calibration: Calibration, folder: Path, model: str | None = None) -> Path:
     """Write the figures and `report.html` to `folder`; the path of the page, whose title names `model`."""
-    profile, seconds = calibration.profile, calibration.profile.evidence.seconds
-    page = Environment(autoescape=True, undefined=StrictUndefined, finalize=_printed).from_string(PAGE)
-    text = page.render(
-        title=f"Calibration of {model or profile.model.class_name}",
-        calibration=calibration,
-        profile=profile,
+    profile = calibration.profile
+    text = render_page(
+        TEMPLATE,
+        f"Calibration of {one_line(model or profile.model.class_name)}",
+        brief_of(calibration, model),
+        facts=_facts(profile),
+        notes=_notes(profile),
+        reason=f"{profile.evidence.reason}; {calibration.chosen_order}",
         missed=[
             f"{row.speedup:g}x came out as {1 / row.compute_fraction:.2f}x"
             for row in profile.evidence.verifications
             if row.compute_fraction and abs(row.compute_fraction * row.speedup - 1) > 0.05
         ],
+        recorded=calibration.recordings,
         verified=list({row.prompt: row for row in calibration.verifications}.values()),
-        disturbance=seconds.disturbance if seconds else "",
-        targets=_html(target_table(profile)),
-        compared=_html(compared_table(profile)),
-        ranking=_html(ranking_table(profile)),
-        settings=_html(settings_table(profile)),
-        redundancy=_html(redundancy_table(calibration.redundancy) if calibration.redundancy else []),
-        pictures=[
-            (b64encode(path.read_bytes()).decode(), text) for path, text in draw_all(calibration, folder).items()
-        ],
+        targets=Table.of(target_table(profile)),
+        compared=Table.of(compared_table(profile)),
+        ranking=Table.of(ranking_table(profile)),
+        settings=Table.of(settings_table(profile), labels=2),
+        redundancy=Table.of(redundancy_table(calibration.redundancy) if calibration.redundancy else []),
+        pictures=[(picture_address(path), text) for path, text in draw_all(calibration, folder).items()],
     )
     write_html(folder / PAGE_NAME, text)
     return folder / PAGE_NAME
 
 
-def _printed(value: Any) -> Any:
-    """What the page shows for a value of the template: text in printable characters, and finished HTML as it is."""
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+def brief_of(calibration: Calibration, model: str | None = None) -> Brief:
+    profile = calibration.profile
+    run = f"galaxydit calibrate measured {profile.basis}, of {profile.conditions.steps} steps each"
+    command = f"galaxydit generate --model {quote(model or 'MODEL')} --profile {quote(profile.name)}.json --speedup 2"
+    command += ' --prompt "a cat walks on the grass" --out cat.mp4'
+    return Brief(f"{run}.", _meaning(profile), "make a video with the profile", command)
 
 
-def _html(rows: list[dict[str, str]]) -> Markup:
-    return Markup(Table.of(rows).html() if rows else "")
+def _meaning(profile: Profile) -> str:
+    """The result in one sentence: the PSNR of the better policy, or that no video has verified the profile."""
+    rows = profile.evidence.verifications
+    speedups = [row.speedup for row in rows] or [target.speedup for target in profile.recipe.targets]
+    nearest = min(speedups, key=lambda speedup: abs(speedup - SHOWN_SPEEDUP))
+    policy = profile.target_for(nearest).policy
+    measured = profile.evidence.proxy_verifications if policy == PROXY else rows
+    row = next((row for row in measured if row.speedup == nearest), Verification(nearest))
+    if row.psnr_db is None:
+        return (
+            f"accelerate() can now plan {min(speedups):g}x to {max(speedups):g}x for this model; no video has verified "
+            "the quality, which --budget full does."
+        )
+    interval = ""
+    if row.psnr_low is not None and row.psnr_high is not None:
+        interval = f" (95 % interval {row.psnr_low:.1f} to {row.psnr_high:.1f})"
+    prompts = f"{row.prompts} held-out prompt{'s' * (row.prompts != 1)}"
+    return (
+        f'At speedup={nearest:g} the policy "{policy}" gives videos with a PSNR of {row.psnr_db:.1f} dB{interval} '
+        f"against the plain ones, over {prompts}."
+    )
+
+
+def _facts(profile: Profile) -> list[tuple[str, str]]:
+    conditions = profile.conditions
+    facts = {
+        "profile": profile.name,
+        "proxy": profile.recipe.proxy.replace("_", " "),
+        "steps": str(conditions.steps),
+        "latent": "x".join(map(str, conditions.latent_shape)),
+        "dtype": conditions.dtype,
+        "device": conditions.device,
+    }
+    return [(name, text) for name, text in facts.items() if text]
+
+
+def _notes(profile: Profile) -> list[str]:
+    seconds = profile.evidence.seconds
+    if seconds is None or not seconds.disturbance:
+        return []
+    return [f"Other work disturbed the seconds, so do not compare them: {seconds.disturbance}."]

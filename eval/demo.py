@@ -144,7 +144,8 @@ def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: Dif
     frames = [video.frames for video in videos]
     scale = display_scale(frames[0])
     fps = result.settings.fps
-    images = demo_frames(frames, [_label(name, result) for name in result.ways], result.reports[0])
+    measured = [measured_text(name, result) for name in result.ways]
+    images = demo_frames(frames, list(result.ways), measured, result.reports[0])
     save_video(images, row, fps)
     with replacing(picture) as partly_written:
         typical = Image.fromarray(images[typical_frame(frames[-1], frames[0])])
@@ -183,16 +184,21 @@ def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: Dif
     write_own_json(report, DEMO, data)
 
 
-def _label(name: str, result: DemoResult) -> str:
-    """Name, seconds or speedup, and PSNR; the compute fraction instead of seconds that must not be compared."""
+def measured_text(name: str, result: DemoResult) -> str:
+    """Seconds of denoising, speedup and PSNR of the first prompt; compute instead of seconds if these are disturbed."""
     plain, first = result.plain[0].denoise_seconds or 0.0, result.ways[name][0]
-    psnr = first.metrics.get("psnr")
-    speedup = f"{plain / (first.denoise_seconds or 1.0):.2f}x"
+    parts = []
     if result.disturbance:
-        speedup = f"{first.compute_fraction:.0%} compute"
-    elif psnr is None:
-        speedup = f"{first.denoise_seconds:.1f} s"
-    return f"{name}, {speedup}" + ("" if psnr is None else f", {psnr:.1f} dB")
+        parts.append(f"{first.compute_fraction:.0%} of the compute")
+    else:
+        parts.append(f"{first.denoise_seconds:.1f} s")
+        if first is not result.plain[0]:
+            parts.append(f"{plain / (first.denoise_seconds or 1.0):.2f}x")
+    if (psnr := first.metrics.get("psnr")) is not None:
+        parts.append(f"{psnr:.1f} dB")
+    elif result.disturbance:
+        parts.append("seconds disturbed")
+    return ", ".join(parts)
 
 
 def _write_sounds(videos: Mapping[str, GeneratedVideo], baseline: Path, fast: Path, picture: Path) -> None:

@@ -13,15 +13,23 @@ from galaxydit.report import COMPUTED, REUSED, Report
 GAIN = 4  # of the differences
 
 
-def demo_frames(videos: Sequence[NDArray[Any]], labels: Sequence[str], report: Report) -> NDArray[np.uint8]:
-    """Two labelled rows: the videos, the first one plain; the steps of `report`, and |video - plain| times `GAIN`."""
+def demo_frames(
+    videos: Sequence[NDArray[Any]], labels: Sequence[str], measured: Sequence[str], report: Report
+) -> NDArray[np.uint8]:
+    """Two rows: the videos, the first one plain, with what was `measured` under each; steps, and differences.
+
+    The steps are those of `report`, the differences |video - plain| times `GAIN`.
+    """
     scale, plain = display_scale(videos[0]), to_float(videos[0])
     shown = [enlarge(to_uint8(video), scale) for video in videos]
     differences = [np.minimum(np.abs(to_float(video) - plain) * GAIN, 1.0) for video in videos[1:]]
     steps = np.broadcast_to(_draw_steps(report, *shown[0].shape[1:3]), shown[0].shape)
     below = [steps, *(enlarge(to_uint8(each), scale) for each in differences)]
     what = f"difference from plain, x{GAIN}"
-    rows = side_by_side(shown, labels), side_by_side(below, ["steps of the accelerated video", what, what])
+    rows = (
+        side_by_side(shown, labels, below=measured),
+        side_by_side(below, ["steps of the accelerated video", what, what]),
+    )
     gap = np.zeros((len(plain), GAP, *rows[0].shape[2:]), np.uint8)
     return np.concatenate([rows[0], gap, rows[1]], axis=1)
 

@@ -28,6 +28,7 @@ from galaxydit.eval.compared import (
 )
 from galaxydit.eval.measure_commands import commands_section
 from galaxydit.eval.methods.method_registry import CONTROL
+from galaxydit.eval.quality_over_speed import draw_quality
 from galaxydit.eval.short_generations import OURS as GENERAL_PLAN
 from galaxydit.eval.short_generations import SCHEDULED as AT_LEVELS
 from galaxydit.eval.short_generations import differences as short_differences
@@ -226,6 +227,7 @@ def rewritten(text: str, page: Path, results: Path = RESULTS) -> str:
 def main() -> None:
     for page in (ROOT / name for name in PAGES):
         page.write_text(rewritten(page.read_text(encoding="utf-8"), page), encoding="utf-8")
+    draw_quality()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A table of text cells: in a terminal, as Markdown and as HTML; and a table of values as CSV."""
 
 import csv
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -18,6 +19,7 @@ from galaxydit.files import replacing
 from galaxydit.foreign_text import in_markdown, one_line, printable
 from galaxydit.pipelines.disturbance import DISTURBED
 
+CODE = re.compile("`([^`]+)`")  # in a cell of HTML
 DASH = "-"
 GAP = 2  # spaces between the columns of a terminal
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet evaluates
@@ -34,12 +36,12 @@ class Table:
     has_notes: bool = False
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, str]], leave_out: Sequence[str] = ()) -> "Table":
+    def of(cls, rows: Sequence[Mapping[str, str]], leave_out: Sequence[str] = (), labels: int = 1) -> "Table":
         """A table of cells by heading; the first one names the row."""
         if not rows:
             return cls((), ())
         headings = [heading for heading in rows[0] if heading not in leave_out]
-        return cls(headings, [[row[heading] for heading in headings] for row in rows])
+        return cls(headings, [[row[heading] for heading in headings] for row in rows], labels)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RichTable | Text]:
         """Columns of whole words: headings wrap, then the last column of text; lists of values if that is too wide."""
@@ -77,10 +79,12 @@ class Table:
         return "\n".join(lines)
 
     def html(self) -> str:
-        """A `<table>` with escaped cells."""
-        head = _html_row(self.headings, "th")
-        body = "".join(_html_row(row, "td") for row in self.rows)
-        return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
+        """A `<table>` with escaped cells; columns of text have the class "text", the first cell names its row."""
+        text = {*range(self.labels), *([len(self.headings) - 1] if self.has_notes else [])}
+        head = "".join(_html_cell(cell, "th", 'scope="col"', index in text) for index, cell in enumerate(self.headings))
+        body = "".join(f"<tr>{_html_cells(row, text)}</tr>" for row in self.rows)
+        heading = f"<thead><tr>{head}</tr></thead>" if any(self.headings) else ""
+        return f'<table class="plain">{heading}<tbody>{body}</tbody></table>'
 
 
 def write_csv(path: Path, columns: Collection[str], rows: Iterable[Mapping[str, Any]]) -> Path:
@@ -152,9 +156,16 @@ def _markdown_line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(map(in_markdown, cells))} |"
 
 
-def _html_row(cells: Sequence[str], tag: str) -> str:
-    inner = "".join(f"<{tag}>{escape(printable(cell))}</{tag}>" for cell in cells)
-    return f"<tr>{inner}</tr>"
+def _html_cells(row: Sequence[str], text: Collection[int]) -> str:
+    first, *others = row
+    cells = [_html_cell(cell, "td", "", index in text) for index, cell in enumerate(others, 1)]
+    return _html_cell(first, "th", 'scope="row"', 0 in text) + "".join(cells)
+
+
+def _html_cell(cell: str, tag: str, attribute: str, is_text: bool) -> str:
+    attributes = [tag, *filter(None, (attribute, 'class="text"' if is_text else ""))]
+    code = CODE.sub(r"<code>\1</code>", escape(printable(cell)))
+    return f"<{' '.join(attributes)}>{code}</{tag}>"
 
 
 def number(value: float | None, form: str) -> str:

@@ -246,22 +246,35 @@ def load_sound(path: str | Path) -> Sound | None:
     return Sound(samples.astype(np.float32).clip(-1, 1), track.rate)
 
 
-def side_by_side(videos: Sequence[NDArray[Any]], labels: Sequence[str], *, scale: int = 1) -> NDArray[np.uint8]:
-    """Videos of equal shape in one row under their labels, uint8 with even sizes. Raises GalaxyDiTError for others."""
-    labels = listed("labels", labels)
+def side_by_side(
+    videos: Sequence[NDArray[Any]], labels: Sequence[str], *, below: Sequence[str] = (), scale: int = 1
+) -> NDArray[np.uint8]:
+    """Videos of equal shape in one row under their labels, uint8 with even sizes; texts `below` stand under each.
+
+    Raises GalaxyDiTError for videos of several shapes, and for another number of labels or texts.
+    """
+    labels, texts = listed("labels", labels), listed("below", below)
     if len(videos) == 0 or len(videos) != len(labels):
         raise refusal("labels", labels, f"one for each of {len(videos)} videos, at least one", "add or remove some")
+    if texts and len(texts) != len(videos):
+        raise refusal("below", texts, f"one for each of {len(videos)} videos, or none", "add or remove some")
     shapes = [video.shape for video in videos]
     if len(set(shapes)) > 1:
         raise refusal("videos", shapes, "equal shapes", "trim or resize them first")
     columns = []
     for index, (video, label) in enumerate(zip(videos, labels, strict=True)):
         images = enlarge(to_uint8(video, f"videos[{index}]"), scale)
-        strip = np.broadcast_to(_draw_label(label, images.shape[2]), (len(images), LABEL_HEIGHT, images.shape[2], 3))
-        columns.append(np.concatenate([strip, images], axis=1))
+        strips = [_strip(text, images) for text in (label, *texts[index : index + 1])]
+        columns.append(np.concatenate([strips[0], images, *strips[1:]], axis=1))
         columns.append(np.zeros((*columns[-1].shape[:2], GAP, 3), np.uint8))
     row = np.concatenate(columns[:-1], axis=2)
     return np.pad(row, ((0, 0), (0, row.shape[1] % 2), (0, row.shape[2] % 2), (0, 0)))
+
+
+def _strip(text: str, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A strip with a text for each of the images."""
+    width = images.shape[2]
+    return np.broadcast_to(_draw_label(text, width), (len(images), LABEL_HEIGHT, width, 3))
 
 
 def _draw_label(label: str, width: int) -> NDArray[np.uint8]:

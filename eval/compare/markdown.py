@@ -17,25 +17,34 @@ OPTIONAL = ("joules", SOUND, "log-mel dB", "RMS ratio")  # columns of which some
 
 
 def markdown(comparison: Comparison) -> str:
-    parts = [_caption(comparison)]
-    heard = any(result.si_sdr is not None for result in comparison.at_speedups)
-    headings = ["method", *SCORES, *[SOUND] * heard, "settings (their speedup)"]
+    parts = [caption(comparison)]
     for speedup in comparison.plan.speedups:
-        rows = [_at_speedup_cells(result, heard) for result in comparison.at_speedups if result.speedup == speedup]
-        parts.append(f"## At {speedup:g}x by compute\n\n{Table(headings, rows, has_notes=True).markdown()}")
-        shown = [result for result in comparison.at_speedups if result.speedup == speedup]
-        parts += footnotes(shown, len(comparison.plan.prompts))
-    cells = {name: [cell(row) for row in comparison.rows] for name, cell in COLUMNS.items()}
-    columns = {name: texts for name, texts in cells.items() if name not in OPTIONAL or set(texts) != {DASH}}
-    scored = [list(row) for row in zip(*columns.values(), strict=True)]
-    parts.append(f"## All scored settings\n\n{Table(tuple(columns), scored, 2).markdown()}")
+        parts.append(f"## At {speedup:g}x by compute\n\n{table_at(comparison, speedup).markdown()}")
+        parts += footnotes_at(comparison, speedup)
+    parts.append(f"## All scored settings\n\n{scored_table(comparison).markdown()}")
     if comparison.failed:
         lines = "\n".join(f"- {in_markdown(f'{name}: {reason}')}" for name, reason in comparison.failed.items())
         parts.append(f"## Left out because they failed\n\n{lines}")
     return "\n\n".join(parts) + "\n"
 
 
-def _caption(comparison: Comparison) -> str:
+def table_at(comparison: Comparison, speedup: float) -> Table:
+    """The scores of all methods at one wanted speedup, best first."""
+    heard = any(result.si_sdr is not None for result in comparison.at_speedups)
+    headings = ["method", *SCORES, *[SOUND] * heard, "settings (their speedup)"]
+    rows = [_at_speedup_cells(result, heard) for result in comparison.at_speedups if result.speedup == speedup]
+    return Table(headings, rows, has_notes=True)
+
+
+def scored_table(comparison: Comparison) -> Table:
+    """All scored settings of all methods."""
+    cells = {name: [cell(row) for row in comparison.rows] for name, cell in COLUMNS.items()}
+    columns = {name: texts for name, texts in cells.items() if name not in OPTIONAL or set(texts) != {DASH}}
+    return Table(tuple(columns), [list(row) for row in zip(*columns.values(), strict=True)], 2)
+
+
+def caption(comparison: Comparison) -> str:
+    """What all results of a comparison share, in sentences."""
     plan, conditions = comparison.plan, comparison.conditions
     versions = ", ".join(f"{name} {number}" for name, number in conditions["versions"].items())
     unheard = f" Sound was not measured: {in_markdown(comparison.unheard)}." if comparison.unheard else ""
@@ -91,6 +100,12 @@ def footnotes(rows: Iterable[AtSpeedup], prompts: int) -> list[str]:
     if prompts < FEWEST_PROMPTS:
         notes.append(f"No interval for fewer than {FEWEST_PROMPTS} prompts.")
     return notes
+
+
+def footnotes_at(comparison: Comparison, speedup: float) -> list[str]:
+    """The footnotes of `table_at`."""
+    shown = [result for result in comparison.at_speedups if result.speedup == speedup]
+    return footnotes(shown, len(comparison.plan.prompts))
 
 
 def settings_of(row: AtSpeedup) -> str:

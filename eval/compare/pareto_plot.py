@@ -1,34 +1,53 @@
 """Plot PSNR over speedup for all methods, by compute and by seconds."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from galaxydit.calibration.bootstrap import interval
 from galaxydit.eval.compare.compare_job import Comparison
+from galaxydit.eval.compare.equal_compute import ScoredSetting
 from galaxydit.eval.methods.galaxydit_methods import SHIPPED
+from galaxydit.eval.methods.method_registry import CONTROL
 from galaxydit.foreign_text import drawable
-from galaxydit.pipelines.disturbance import DISTURBED
-from galaxydit.pipelines.figures import drawn
+from galaxydit.pipelines.figures import (
+    BLUE,
+    DISTURBED_NOTE,
+    GREEN,
+    GREY,
+    HOLLOW,
+    MARKERS,
+    ORANGE,
+    PINK,
+    SKY,
+    draw_interval,
+    drawn,
+)
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 GROUPS = {
-    "control": ("#7f7f7f",),
-    "this project": ("#d62728", "#7a0f10", "#ff8a80", "#b5446e", "#f4b6b6"),
-    "GalaxyDiT": ("#ff7f0e", "#b35900"),
+    CONTROL: ("#7f7f7f", "#3d3d3d", "#a9a9a9", "#5c5c5c"),
+    "this project": (ORANGE, "#8c2d04", "#f08a4b", "#b5446e", "#d9a066"),
+    "GalaxyDiT": ("#b8860b", "#7a5c00"),
 }
-OTHERS = ("#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#17becf", "#bcbd22", "#e377c2", "#393b79", "#637939", "#843c39")
+OTHERS = (BLUE, GREEN, PINK, SKY, "#5d4fc4", "#00695c", "#8fa8c9", "#6a994e", "#3b3f8f", "#9c6b98")
 TICKS, WIDE_TICKS = (1.25, 1.5, 2, 2.5, 3, 3.5, 4), (0.125, 0.25, 0.5, 1, 2, 4)
-MARKERS = "osD^v<>PX*"
-OUR_LINE, OTHER_LINE = {"markersize": 6, "linewidth": 3, "zorder": 5}, {"markersize": 4, "linewidth": 1.2, "zorder": 2}
+OUR_LINE = {"markersize": 6, "linewidth": 3, "zorder": 5}
+OTHER_LINE = {"markersize": 5, "linewidth": 1.2, "zorder": 2}
+CONTROL_LINE = OTHER_LINE | {"linestyle": (0, (5, 2))}
 
 
 def plot_pareto(comparison: Comparison, path: Path, model: str) -> None:
     """Write the plot to `path`; the legend begins with the highest PSNR at a method's fastest setting.
 
-    Methods with the same points by compute are said to coincide.
+    Bars are 95 % intervals over prompts; controls are grey and dashed; hollow markers show disturbed seconds. Methods
+    with the same points by compute are said to coincide.
     """
     with drawn(path, 15, 8) as figure:
         _draw(comparison, model, figure)
@@ -38,16 +57,13 @@ def _draw(comparison: Comparison, model: str, figure: "Figure") -> None:
     panels = figure.subplots(1, 2, sharey=True)
     sources = {row.method: row.source for row in comparison.rows}
     colours = colours_of(sources)
-    disturbed = DISTURBED if any(row.disturbance for row in comparison.rows) else ""
     labels = _labels(comparison)
-    fields = (("by compute", "compute_speedup"), (f"by seconds of denoising{disturbed}", "denoise_speedup"))
+    fields = (("by compute", "compute_speedup"), ("by seconds of denoising", "denoise_speedup"))
     for axes, (title, field) in zip(panels, fields, strict=True):
         for (name, colour), marker in zip(colours.items(), cycle(MARKERS), strict=False):
             rows = sorted((row for row in comparison.rows if row.method == name), key=lambda row: getattr(row, field))
-            if rows:
-                speeds, psnrs = [getattr(row, field) for row in rows], [row.psnr_mean for row in rows]
-                style = OUR_LINE if name == SHIPPED else OTHER_LINE
-                axes.plot(speeds, psnrs, color=colour, marker=marker, label=drawable(labels[name]), **style)
+            style = {"color": colour, "marker": marker} | _line_of(name, sources[name])
+            _draw_method(axes, rows, field, drawable(labels[name]), style)
         axes.set_xscale("log")
         wide = axes.get_xlim()[0] < 0.8  # by an outlier of slow seconds
         ticks = [tick for tick in (WIDE_TICKS if wide else TICKS) if axes.get_xlim()[0] < tick < axes.get_xlim()[1]]
@@ -56,14 +72,46 @@ def _draw(comparison: Comparison, model: str, figure: "Figure") -> None:
         axes.set_xlabel(f"speedup {title}")
     panels[0].set_ylabel("PSNR against the plain video, dB")
     lines = sorted(zip(*panels[0].get_legend_handles_labels(), strict=True), key=lambda each: -each[0].get_ydata()[-1])
-    figure.legend(*zip(*lines, strict=True), loc="outside right center")
+    handles = [*(handle for handle, _ in lines), *_marks(comparison)]
+    figure.legend(handles=handles, loc="outside right center")
     conditions, plan = comparison.conditions, comparison.plan
     count = len(plan.prompts) * len(plan.seeds)
     figure.suptitle(f"{drawable(model)}, {conditions['settings']['steps']} steps, {count} videos")
 
 
+def _line_of(name: str, source: str) -> dict[str, Any]:
+    if name == SHIPPED:
+        return OUR_LINE
+    return CONTROL_LINE if source == CONTROL else OTHER_LINE
+
+
+def _draw_method(axes: "Axes", rows: Sequence[ScoredSetting], field: str, label: str, style: dict[str, Any]) -> None:
+    """The settings of one method as a line with intervals; hollow where the seconds are drawn and disturbed."""
+    if not rows:
+        return
+    speeds, psnrs = [getattr(row, field) for row in rows], [row.psnr_mean for row in rows]
+    axes.plot(speeds, psnrs, label=label, **style)
+    for row, speed in zip(rows, speeds, strict=True):
+        low, high = interval(row.psnr_of_prompt)
+        draw_interval(axes, speed, row.psnr_mean, low, high, color=style["color"], alpha=0.5)
+        if row.disturbance and field == "denoise_speedup":
+            axes.plot(speed, row.psnr_mean, **style | HOLLOW)
+
+
+def _marks(comparison: Comparison) -> list["Line2D"]:
+    """What the legend says of intervals and of disturbed seconds, as far as there are any."""
+    from matplotlib.lines import Line2D
+
+    marks = []
+    if len(comparison.plan.prompts) > 1:
+        marks.append(Line2D([], [], color=GREY, marker="_", ls="", ms=9, label="ends: 95 % interval over prompts"))
+    if any(row.disturbance for row in comparison.rows):
+        marks.append(Line2D([], [], color=GREY, marker="o", ls="", label=DISTURBED_NOTE, **HOLLOW))
+    return marks
+
+
 def colours_of(sources: dict[str, str]) -> dict[str, str]:
-    """A colour for each method by source: controls grey, this project's shades of red, the paper's of orange."""
+    """A colour for each method by source: controls grey, this project's shades of orange, the paper's of gold."""
     shades = {group: cycle(colours) for group, colours in GROUPS.items()}
     others, colours = cycle(OTHERS), {}
     for name, source in sources.items():

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from galaxydit.eval.methods.method import Method
 
 TUNING_SEED = 50_000
-RESULTS = "results.json"  # in the comparison's folder
+RESULTS, PAGE = "results.json", "comparison.html"  # in the comparison's folder
 SCORING_SEED = 100_000  # noise that neither tuning nor any calibration sees
 
 

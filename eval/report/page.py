@@ -1,26 +1,26 @@
 """The report of a run: one HTML file, which contains the videos, or links to them if they are too large."""
 
 import base64
-import hashlib
 import os
 from contextlib import suppress
-from html import escape
 from importlib.resources import files
 from pathlib import Path
-from string import Template
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 import av
+from markupsafe import Markup
 
 from galaxydit.calibration.bootstrap import FEWEST_PROMPTS
 from galaxydit.errors import refusal
 from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.report.payload import encode, page_data
 from galaxydit.eval.report.read_run import Run
+from galaxydit.eval.report.run_brief import brief_of
 from galaxydit.files import replacing
 from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.flac import load_flac
+from galaxydit.pipelines.page_design import render_page
 from galaxydit.pipelines.video import load_sound, load_video, save_video
 from galaxydit.pipelines.written_by import write_html
 
@@ -44,8 +44,7 @@ MP4_MARK = b"ftyp"  # bytes 4 to 8 of every mp4 file (ISO/IEC 14496-12, 4.3)
 def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
     """Write the report to `path`; by default the page contains videos of up to 24 MiB in total, else links.
 
-    The content security policy allows the page's own script and style alone, by hashes, so that text in a prompt can
-    neither run code nor load anything. Raises GalaxyDiTError for links from outside the run's folder.
+    Raises GalaxyDiTError for links from outside the run's folder.
     """
     in_run = run.root is not None and path.parent.resolve() == run.root.resolve()
     sources, elements = {}, []
@@ -63,7 +62,7 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
             if embed:
                 sources[unit] = {"embedded": f"video-{index}"}
                 content = base64.b64encode(video.read_bytes()).decode("ascii")
-                elements.append(f'<script type="text/plain" id="video-{index}">{content}</script>')
+                elements.append((f"video-{index}", content))
             else:
                 sources[unit] = {"link": quote(os.path.relpath(video, run.store.root))}
                 if unit in posters:
@@ -71,16 +70,15 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
             if unit in spectrograms:
                 sources[unit]["spectrogram"] = _picture(run, spectrograms[unit], embed)
     where = "inside this page" if embed else "files in folders beside this page: keep them together"
-    script, style = "".join(_asset(f"{name}.js") for name in SCRIPTS), _asset("page.css")
-    page = Template(_asset("page.html")).substitute(
-        script_hash=_hash(script),
-        style_hash=_hash(style),
-        title=escape(one_line(f"Evaluation of {Path(run.store.root).name}")),
-        style=style,
+    page = render_page(
+        _asset("page.html"),
+        one_line(f"Evaluation of {Path(run.store.root).name}"),
+        brief_of(run),
+        style=_asset("page.css"),
+        script="".join(_asset(f"{name}.js") for name in SCRIPTS),
+        data=Markup(encode(page_data(run, sources, f"The videos are {where}."))),
         fewest=FEWEST_PROMPTS,
-        data=encode(page_data(run, sources, f"The videos are {where}.")),
-        videos="\n".join(elements),
-        script=script,
+        videos=elements,
     )
     write_html(path, page)
     return path
@@ -131,7 +129,3 @@ def _playable(record: VideoRecord, video: Path, previews: Path, flac: Path | Non
 
 def _asset(name: str) -> str:
     return (files("galaxydit.eval.report") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

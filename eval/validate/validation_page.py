@@ -1,4 +1,4 @@
-"""The results of a validation as JSON data, and as a Markdown page for the repository's issues."""
+"""The results of a validation as JSON data, as a Markdown page for the repository's issues, and as HTML."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,50 +8,38 @@ from typing import Any
 from huggingface_hub import try_to_load_from_cache
 from rich.console import Console
 
-from galaxydit.calibration.bootstrap import FEWEST_PROMPTS, interval
-from galaxydit.eval.jobs.costs import DISTURBED
+from galaxydit.calibration.bootstrap import interval
 from galaxydit.eval.jobs.record import BASELINE
-from galaxydit.eval.methods.step_lists import STEP_LISTS
 from galaxydit.eval.report.read_run import Run, read_run
-from galaxydit.eval.report.summary import failure_lines, summarise
+from galaxydit.eval.report.summary import summarise
+from galaxydit.eval.validate.validation_html import AT_2X, html
 from galaxydit.eval.validate.validation_job import RUNS
+from galaxydit.eval.validate.validation_tables import (
+    conditions_table,
+    differences_table,
+    failed_units,
+    runs_table,
+    sentences_of,
+)
 from galaxydit.foreign_text import in_markdown
-from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.model_names import INDEX
 from galaxydit.pipelines.published_models import checkpoint_of
 from galaxydit.pipelines.runs import LiveProgress, Record
-from galaxydit.pipelines.table import Table, number
-from galaxydit.pipelines.written_by import VALIDATION, write_markdown, write_own_json
+from galaxydit.pipelines.written_by import VALIDATION, write_html, write_markdown, write_own_json
 
-AT_2X = "galaxydit-2x"
+HTML_PAGE = "validation.html"
 COMPARED = ("half-the-steps", "plain-at-2x-levels", "published-list", "galaxydit-proxy-2x")
 VIDEO_FIELDS = (
     *("unit", "prompt", "seed", "variant", "status", "reason", "compute_fraction", "metrics", "skipped", "failures"),
     *("denoise_seconds", "end_to_end_seconds", "energy_per_video_joules", "energy_note", "frames_sha256"),
 )
-COLUMNS = {  # heading: figure, field of its estimate, format
-    "compute": ("compute_fraction", "mean", ".2f"),
-    "PSNR dB": ("psnr", "mean", ".2f"),
-    "95 % low": ("psnr", "low", ".1f"),
-    "high": ("psnr", "high", ".1f"),
-    "worst": ("psnr", "worst", ".2f"),
-    "SSIM": ("ssim", "mean", ".4f"),
-    "LPIPS": ("lpips", "mean", ".4f"),
-    "SI-SDR dB": ("si_sdr", "mean", ".2f"),
-    "log-mel dB": ("log_mel", "mean", ".2f"),
-    "RMS ratio": ("rms_ratio", "mean", ".3f"),
-    "denoise s": ("denoise_seconds", "mean", ",.2f"),
-    "speedup": ("denoise_speedup", "mean", ".2f"),
-    "end to end s": ("end_to_end_seconds", "mean", ",.2f"),
-    "end to end speedup": ("end_to_end_speedup", "mean", ".2f"),
-    "joules": ("energy_per_video_joules", "mean", ",.0f"),
-}
 
 
 def write_validation(out: Path) -> tuple[Path, dict[str, Any]]:
-    """Write the page and its data for the videos that a run has; returns the page's path and the data."""
+    """Write the pages and their data for the videos that a run has; returns the Markdown page's path and the data."""
     data = validation_data(read_run(out))
     write_markdown(out / "validation.md", markdown(data))
+    write_html(out / HTML_PAGE, html(data))
     write_own_json(out / "validation.json", VALIDATION, data)
     return out / "validation.md", data
 
@@ -133,77 +121,8 @@ def _difference(run: Run, other: str) -> Iterator[dict[str, Any]]:
 
 def markdown(data: dict[str, Any]) -> str:
     heading = f"## `galaxydit validate` on {in_markdown(data['conditions']['model']['name'])}"
-    shown = {name: column for name, column in COLUMNS.items() if any(_has(row, *column[:2]) for row in data["runs"])}
-    rows = []
-    for row in data["runs"]:
-        cells = ["plain" if row["run"] == BASELINE else f"`{row['run']}`", row["what"]]
-        for key, field, form in shown.values():
-            value = number(row["figures"].get(key, {}).get(field), form)
-            cells.append(marked(value, data["disturbance"] if key in DISTURBED else ""))
-        if row["done"] or row["failed"]:  # the page is also written between videos
-            rows.append(cells)
-    runs = Table(["run", "what it is", *shown], rows, 2).markdown()
-    headings = {"dB": "psnr", "95 % low": "low", "high": "high"}
-    headings = {
-        name: key for name, key in headings.items() if any(each[key] is not None for each in data["differences"])
-    }
-    pairs = [
-        [f"`{each['run']}` - `{each['minus']}`", *(number(each[key], "+.2f") for key in headings.values())]
-        for each in data["differences"]
-    ]
-    differences = [Table(["PSNR over the same prompts", *headings], pairs).markdown()] if pairs else []
-    return "\n\n".join([heading, _conditions(data), runs, *differences, *_notes(data)]) + "\n"
-
-
-def _has(row: dict[str, Any], key: str, field: str) -> bool:
-    return row["figures"].get(key, {}).get(field) is not None
-
-
-def _conditions(data: dict[str, Any]) -> str:
-    conditions = data["conditions"]
-    model, settings = conditions["model"], conditions["settings"] or {}
-    names = ("width", "height", "num_frames", "steps", "guidance_scale", "guidance_scale_2", "flow_shift")
-    facts = {
-        "model": ", ".join(filter(None, (model["hub_id"] or model["name"], model["revision"], model["commit"]))),
-        "weights": ", ".join(f"{name} {start}" for name, start in conditions["weights"].items()),
-        "device": f"{conditions['device']}, {', '.join(conditions['dtype'])}",
-        "versions": ", ".join(f"{name} {release}" for name, release in conditions["versions"].items()),
-        "settings": ", ".join(f"{name} {settings[name]:g}" for name in names if settings.get(name) is not None),
-        "prompts": f"{len({video['prompt'] for video in data['videos']})}, seeds from {conditions['first_seed']}",
-    }
-    return Table(["", ""], list(facts.items()), 2).markdown()
-
-
-def _notes(data: dict[str, Any]) -> Iterator[str]:
-    yield (
-        "PSNR, SSIM and LPIPS compare decoded frames with the plain video of the same prompt and seed. "
-        "The PSNR of `repeated-plain-run` is what rounding alone leaves."
-    )
-    if len({video["prompt"] for video in data["videos"]}) < FEWEST_PROMPTS:
-        yield f"Intervals are given from {FEWEST_PROMPTS} prompts on."
-    if data["disturbance"]:
-        yield f"Other work disturbed this run, so do not compare its seconds: {data['disturbance']}."
-    if any(row["run"] == "published-list" for row in data["runs"]):
-        row = STEP_LISTS[0]  # the one that the job repeats
-        yield (
-            f"`published-list` is {row.name!r}. Published on Wan2.1-T2V-1.3B with other prompts, at flow shift "
-            f"{row.flow_shift:g}, guidance {row.guidance:g} and 50 steps: {row.psnr:.1f} dB (arXiv 2506.09045)."
-        )
-    if not any("lpips" in {**video["metrics"], **video["skipped"], **video["failures"]} for video in data["videos"]):
-        yield "LPIPS was not measured: its weights were not there (`pip install 'galaxydit[lpips]'`)."
-    reasons: dict[str, list[str]] = {}
-    for video in data["videos"]:
-        for name, why in video["skipped"].items() if video["metrics"] else ():
-            names = reasons.setdefault(why, [])
-            if name not in names:
-                names.append(name)
-    yield from (in_markdown(f"Not measured: {', '.join(names)}, because {why}.") for why, names in reasons.items())
-    yield from map(in_markdown, failure_lines([video["failures"] for video in data["videos"]]))
-    if shared := sorted({video["energy_note"] for video in data["videos"]} - {""}):
-        yield f"Joules: {'; '.join(shared)}"
-    if failed := [
-        f"- {in_markdown(video['unit'])}: {in_markdown(video['reason'])}"
-        for video in data["videos"]
-        if video["status"] == "failed"
-    ]:
-        yield "Failed:\n\n" + "\n".join(failed)
+    tables = (conditions_table(data), runs_table(data), differences_table(data))
+    parts = [heading, *(table.markdown() for table in tables if table.rows), *map(in_markdown, sentences_of(data))]
+    if failed := failed_units(data):
+        parts.append("Failed:\n\n" + "\n".join(f"- {in_markdown(line)}" for line in failed))
+    return "\n\n".join(parts) + "\n"

@@ -14,10 +14,10 @@ from galaxydit.commands.conclusion import NextCommand, conclude
 from galaxydit.commands.console import between_commas, messages, resumable, say, show, show_json
 from galaxydit.commands.jobs import job_keys
 from galaxydit.errors import refusal
-from galaxydit.eval.compare.plan import RESULTS, ComparisonPlan, video_name
+from galaxydit.eval.compare.plan import PAGE, RESULTS, ComparisonPlan, video_name
 from galaxydit.eval.methods.method_registry import declared, is_installed, load_method, names_of
 from galaxydit.pipelines.inputs import parse_inputs
-from galaxydit.pipelines.own_files import check_replaceable, own_json, own_markdown, own_picture, own_video
+from galaxydit.pipelines.own_files import check_replaceable, own_html, own_json, own_markdown, own_picture, own_video
 from galaxydit.pipelines.table import Table, number
 from galaxydit.pipelines.written_by import COMPARISON, write_markdown
 
@@ -70,6 +70,7 @@ def compare(
     check_replaceable(out / RESULTS, "--out", own_json(COMPARISON), force=force)
     check_replaceable(out / TABLE, "--out", own_markdown, force=force)
     check_replaceable(out / PLOT, "--out", own_picture, force=force)
+    check_replaceable(out / PAGE, "--out", own_html, force=force)
     for speedup in wanted:
         check_replaceable(out / video_name(speedup), "--out", own_video, force=force)
     reserved = calibration_prompts(calibration, source.model, "--calibration")
@@ -80,6 +81,7 @@ def compare(
     import diffusers
 
     from galaxydit.eval.compare.compare_job import CompareJob
+    from galaxydit.eval.compare.compare_page import write_compare_page
     from galaxydit.eval.compare.contender import contenders_of
     from galaxydit.eval.compare.markdown import markdown
     from galaxydit.eval.compare.pareto_plot import plot_pareto
@@ -107,13 +109,14 @@ def compare(
     write_markdown(out / TABLE, markdown(comparison))
     plot_pareto(comparison, out / PLOT, source.model)
     videos = save_videos(comparison, out)
+    page = write_compare_page(comparison, out, source.model, out / PLOT, videos)
     if as_json:
         show_json(out / RESULTS)
         return
     show(*(scores_table(comparison, speedup) for speedup in plan.speedups))
     for name, reason in comparison.failed.items():
         say(f"left out: {name}: {reason}", "yellow")
-    made = [out / RESULTS, out / TABLE, out / PLOT, *videos]
+    made = [out / RESULTS, out / TABLE, out / PLOT, *videos, page]
     conclude(made, meaning_of(comparison), NextCommand("see the scored videos", ["eval", "report", out]))
 
 

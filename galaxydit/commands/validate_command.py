@@ -40,7 +40,8 @@ def validate(
     check_output_folder(out)
     check_replaceable(out / "validation.md", "--out", own_markdown, force=force)
     check_replaceable(out / "validation.json", "--out", own_json(VALIDATION), force=force)
-    check_replaceable(out / "report.html", "--out", own_html, force=force)
+    for name in ("validation.html", "report.html"):
+        check_replaceable(out / name, "--out", own_html, force=force)
     is_tiny = source.model == WITH_CAPTIONS
     reserved = calibration_prompts(None, source.model, "--calibration") if is_tiny else ()
     texts = inputs.added_to(read_or_draw_prompts(prompts, source.model, reserved))
@@ -69,7 +70,7 @@ def validate(
         show_json(out / "validation.json")
     else:
         show(markdown(data))
-        made = (page, out / "validation.json", out / "report.html")
+        made = (page, out / "validation.json", out / "validation.html", out / "report.html")
         text = f"{page.name} compares the plugin with the plain videos and can be pasted into an issue as it is."
         calibrate = ["calibrate", *model_arguments(source), "--out", "profile.json", *size_arguments(sizes)]
         conclude(made, text, NextCommand("measure a profile, which chooses better steps", calibrate))

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,9 +31,11 @@ def test_the_page_is_self_contained_and_prompts_are_escaped(
     assert "&lt;script&gt;" in text
     assert f"order {profile.recipe.order} is used: at 2x, or near it, order 1 30.0 dB, order 0 29.0 dB." in text
     assert text.count(" came out as ") == 1
+    assert "gives videos with a PSNR of 30.0 dB against the plain ones" in text
+    assert "galaxydit generate --model &#39;wan-tiny &lt;b&gt;&#39; --profile tiny.json --speedup 2" in text
     assert f"Missed by more than 5 %: {asked[0].speedup:g}x came out as {asked[0].speedup / 0.9:.2f}x." in text
     assert text.count("data:image/png;base64,") == 6
-    assert "http" not in text.split("<h2>Settings")[0]
+    assert not re.search(r"https?:", text.split("<h2>Settings")[0])
     assert {path.name for path in page.parent.iterdir()} == {
         "report.html",
         "ranking.png",
@@ -52,4 +55,5 @@ def test_a_figure_is_added_as_the_readme_shows(
     exec(example, {"FIGURES": plots.FIGURES})
     page = write_report(Calibration(drafted, tuple(recordings), (), {}), tmp_path / "report").read_text()
     assert "Root mean square of the guided prediction at each step" in page
+    assert "no video has verified the quality, which --budget full does" in page
     assert (tmp_path / "report" / "norms.png").is_file()

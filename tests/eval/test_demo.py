@@ -63,7 +63,7 @@ def test_demo_writes_what_it_lists(tiny_wan_pipeline: WanPipeline, settings: Gen
     assert {path.name for path in result.files} == {path.name for path in (tmp_path / "out").iterdir()}
     assert load_video(tmp_path / "out" / "baseline.mp4").shape == (5, 256, 256, 3)
     frames, height, width, _ = load_video(tmp_path / "out" / "side-by-side.mp4").shape
-    assert (frames, height, width) == (5, 2 * (256 + LABEL_HEIGHT) + GAP, 3 * 256 + 2 * GAP)
+    assert (frames, height, width) == (5, 2 * 256 + 3 * LABEL_HEIGHT + GAP, 3 * 256 + 2 * GAP)
     assert Image.open(tmp_path / "out" / "side-by-side.png").size == (width, height)
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [variant["name"] for variant in report["variants"]] == ["plain", "accelerated", "5 plain steps"]
@@ -89,7 +89,9 @@ def test_differences_are_shown_four_times_as_large_under_each_video(
     with galaxydit.accelerate(tiny_wan_pipeline, **BY_HAND) as acceleration:
         generate(tiny_wan_pipeline, PROMPTS[0], settings, seed=0)
     plain = np.full((2, 256, 256, 3), 0.2, np.float32)
-    shown = demo_frames([plain, plain + 0.1, plain], ["plain", "fast", "half"], acceleration.report)
+    shown = demo_frames(
+        [plain, plain + 0.1, plain], ["plain", "fast", "half"], ["1 s", "2 s", "3 s"], acceleration.report
+    )
     below = shown[:, -128, :, 0]
     assert (below[:, 256 + GAP + 128] == 102).all()  # 4 x 0.1 of 255
     assert (below[:, -128] == 0).all()

@@ -132,7 +132,9 @@ def test_a_demo_burns_no_disturbed_seconds_into_its_video(
     monkeypatch.setattr("galaxydit.eval.jobs.estimate.TIMED_VIDEOS", 2)  # so that the load begins in a timed video
     draw = demo.demo_frames
     monkeypatch.setattr(
-        demo, "demo_frames", lambda frames, labels, report: burned.append(labels) or draw(frames, labels, report)
+        demo,
+        "demo_frames",
+        lambda frames, labels, texts, report: burned.append(texts) or draw(frames, labels, texts, report),
     )
     settings, options = replace(tiny_settings, steps=10), {"acceleration": {"speedup": 2.0}, "on_progress": print}
     quiet, loaded = quiet_then_loaded(
@@ -140,9 +142,12 @@ def test_a_demo_burns_no_disturbed_seconds_into_its_video(
     )
     assert not quiet.disturbance
     assert loaded.disturbance
-    assert " s" in burned[0][0]
-    assert "x, " in burned[0][1]
-    assert [label.split(",")[1] for label in burned[1]] == [" 100% compute", " 50% compute", " 50% compute"]
+    assert burned[0][0].endswith(" s")
+    assert all("x, " in text and text.endswith(" dB") for text in burned[0][1:])
+    compute = [f"{share}% of the compute" for share in (100, 50, 50)]
+    assert [text.split(",")[0] for text in burned[1]] == compute
+    assert burned[1][0].endswith("seconds disturbed")
+    assert not any(" s," in text for text in burned[1])
     assert json.loads((tmp_path / "report.json").read_text())["disturbance"] == loaded.disturbance
 
 

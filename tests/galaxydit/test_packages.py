@@ -37,7 +37,8 @@ EVAL_LAYERS = (
     ("demo",),
     ("compare", "compared"),
     ("measure_commands",),
-    ("vbench", "results_page"),
+    ("vbench", "quality_over_speed", "readme_animation"),
+    ("results_page",),
     ("report",),
     ("validate",),
 )

@@ -23,8 +23,8 @@ def test_a_table_without_columns_prints_nothing():
 
 
 def test_html_is_escaped():
-    assert "<td>a &lt;b&gt;</td><td>30.1</td>" in TABLE.html()
-    assert TABLE.html().startswith("<table><thead><tr><th>name</th>")
+    assert '<th scope="row" class="text">a &lt;b&gt;</th><td>30.1</td>' in TABLE.html()
+    assert TABLE.html().startswith('<table class="plain"><thead><tr><th scope="col" class="text">name</th>')
 
 
 def test_a_terminal_shows_disturbed_seconds_in_two_lines():

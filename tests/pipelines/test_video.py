@@ -11,6 +11,7 @@ from PIL import Image
 
 from galaxydit.errors import DataWarning, GalaxyDiTError
 from galaxydit.pipelines.video import (
+    LABEL_HEIGHT,
     Sound,
     display_scale,
     load_sound,
@@ -294,6 +295,17 @@ def test_side_by_side_shows_each_video_whole_under_its_label():
     np.testing.assert_array_equal(row[:, -64:, -96:], 255 - large)
     assert row[0, :-64, :96].any(), "the label over the left video is missing"
     assert row[0, :-64, -96:].any(), "the label over the right video is missing"
+
+
+def test_side_by_side_shows_texts_under_each_video():
+    videos = [noise(), 255 - noise()]
+    bare, row = side_by_side(videos, ["a", "b"]), side_by_side(videos, ["a", "b"], below=["30.1 dB", "28.0 dB"])
+    np.testing.assert_array_equal(row[:, : bare.shape[1]], bare)
+    assert row.shape[1] == bare.shape[1] + LABEL_HEIGHT
+    assert row[0, -LABEL_HEIGHT:, :48].any()
+    assert row[0, -LABEL_HEIGHT:, -48:].any()
+    with pytest.raises(GalaxyDiTError, match="below="):
+        side_by_side(videos, ["a", "b"], below=["30.1 dB"])
 
 
 def test_side_by_side_of_odd_sizes_can_be_saved(tmp_path: Path):

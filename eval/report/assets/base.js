@@ -33,6 +33,9 @@ function plain(value, figure) {
   return value.toFixed(figure.digits) + (figure.unit === "x" ? "x" : "");
 }
 
+// Seconds, speedups and joules of a run that other work disturbed.
+const isRunDisturbed = data.figures.some((figure) => figure.isDisturbed);
+
 // `plain` appends "x" and "%".
 const hasUnit = (figure) => !["", "x", "%"].includes(figure.unit);
 

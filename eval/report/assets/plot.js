@@ -27,8 +27,20 @@ function drawPlot(speed, metric) {
   const rest = points.filter((point) => !shown.includes(point)).map((point) => point.variant.name);
   const parts = [];
   if (shown.length) parts.push(drawAxes(shown, speed, metric));
+  byId("plot-legend").replaceChildren(...(shown.length ? legend(shown) : []));
   if (rest.length) parts.push(make("p", { class: "hint" }, `Not drawn, since the mean is infinite: ${rest.join(", ")}.`));
   return parts;
+}
+
+// Of every mark in the drawing.
+function legend(points) {
+  const dot = () => draw("circle", { cx: 8, cy: 5, r: 5 });
+  const marks = [[[draw("line", { class: "front", x1: 0, x2: 18, y1: 5, y2: 5 })], "front: no variant is both faster and nearer to the baseline", ""]];
+  if (points.some((point) => point.x.low !== null || point.y.low !== null)) {
+    marks.push([[draw("line", { class: "bar", x1: 0, x2: 18, y1: 5, y2: 5 })], "95 % interval over prompts", ""]);
+  }
+  marks.push(isRunDisturbed ? [[dot()], "seconds disturbed by other work", "disturbed"] : [[dot()], "mean over all videos", ""]);
+  return marks.flatMap(([shapes, text, kind]) => [draw("svg", { class: kind, viewBox: "0 0 18 10", "aria-hidden": "true" }, ...shapes), text]);
 }
 
 function drawAxes(points, speed, metric) {
@@ -57,18 +69,17 @@ function drawAxes(points, speed, metric) {
   );
   const front = frontOf(points, metric);
   svg.append(draw("polyline", { class: "front", points: front.map((point) => `${x.at(point.x.mean)},${y.at(point.y.mean)}`).join(" ") }));
-  const taken = [];
+  const taken = points.map((point) => ({ left: x.at(point.x.mean) - 9, width: 18, y: y.at(point.y.mean) + 5 }));
   for (const point of points) svg.append(drawPoint(point, x, y, taken, describe(point, speed, metric)));
   return svg;
 }
 
 function drawPoint(point, x, y, taken, description) {
   const [cx, cy] = [x.at(point.x.mean), y.at(point.y.mean)];
-  const isDisturbed = data.figures.some((figure) => figure.key === "denoise_speedup" && figure.isDisturbed);
-  const group = draw("g", { class: `point tone${point.variant.index % 8}${isDisturbed ? " disturbed" : ""}` }, draw("title", {}, description));
+  const group = draw("g", { class: `point tone${point.variant.index % 8}${isRunDisturbed ? " disturbed" : ""}` }, draw("title", {}, description));
   if (point.x.low !== null) group.append(draw("line", { x1: x.at(point.x.low), x2: x.at(point.x.high), y1: cy, y2: cy }));
   if (point.y.low !== null) group.append(draw("line", { x1: cx, x2: cx, y1: y.at(point.y.low), y2: y.at(point.y.high) }));
-  // Above, below, or wherever the name lies on no other name.
+  // Above, below, or wherever the name lies on no other name and on no point.
   const width = 8 * point.variant.name.length;
   const isRight = cx + width > PLOT.width - 10;
   const left = isRight ? cx - 9 - width : cx + 9;

@@ -25,6 +25,7 @@ function summaryRow(variant) {
 
 function estimateCell(estimate, figure) {
   const title = { "data-title": heading(figure) };
+  if (figure.isDisturbed) title.class = "disturbed";
   if (!estimate) return make("td", title, ABSENT);
   const [mean, low, high, worst] = [estimate.mean, estimate.low, estimate.high, estimate.worst].map((value) => format(value, figure));
   const cell = make("td", title, make("b", {}, mean));

@@ -17,6 +17,7 @@ from galaxydit.commands.compare_command import scores_table
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare import compare_job
 from galaxydit.eval.compare.compare_job import CompareJob, Comparison
+from galaxydit.eval.compare.compare_page import write_compare_page
 from galaxydit.eval.compare.contender import Contender, contenders_of
 from galaxydit.eval.compare.markdown import markdown
 from galaxydit.eval.compare.pareto_plot import colours_of, plot_pareto
@@ -156,6 +157,10 @@ def test_results_tables_plot_and_videos(compare, tmp_path):
     assert height > 256
     shown = [one for one in comparison.at_speedups if one.psnr is not None]
     assert shown
+    page = write_compare_page(comparison, tmp_path, "<b>tiny</b>", tmp_path / "pareto.png", [path]).read_text()
+    assert "Comparison on &lt;b&gt;tiny&lt;/b&gt;" in page
+    assert f"stays nearest to the plain video: PSNR {shown[0].psnr:.1f} dB" in page
+    assert f'src="{path.name}"' in page
     assert width >= (1 + len(shown)) * 256
 
 

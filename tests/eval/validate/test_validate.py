@@ -91,6 +91,11 @@ def test_every_run_is_on_the_page_and_a_stopped_validation_resumes(
         del row["figures"]["si_sdr"]
     assert str(tmp_path) not in page + json.dumps(data)  # it is posted in public
     assert (out / "report.html").is_file()
+    shown = (out / "validation.html").read_text()
+    assert "galaxydit validate made 16 videos of 2 prompts" in shown
+    assert "With speedup=2 the videos have a PSNR of" in shown
+    assert all(f"<code>{name}</code>" in shown for name in RUNS)
+    assert str(tmp_path) not in shown
 
     made = sorted((out / "units").glob("*.json"))
     for record in (made[1], made[4], made[15]):

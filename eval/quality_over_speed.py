@@ -1,0 +1,166 @@
+"""Draws the picture of quality over speed with the peers: `python -m galaxydit.eval.quality_over_speed`.
+
+Its data are the committed comparison with the most peers, all on the same captions.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from galaxydit.calibration.bootstrap import interval
+from galaxydit.eval.compared import GENERAL, OURS, PEER, RESULTS, Compared, comparisons, kind_of, label
+from galaxydit.eval.methods.method_registry import CONTROL
+from galaxydit.foreign_text import drawable
+from galaxydit.pipelines.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    LIGHT_GREY,
+    MARKERS,
+    ORANGE,
+    PINK,
+    SKY,
+    draw_interval,
+    drawn,
+    spread_out,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+NAME = "quality-over-speed.png"
+DATA_KEY = "galaxydit data"  # of a tEXt chunk: the digest of what is drawn
+KNOWN = ("TaylorSeer", "DiCache", "MagCache", "EasyCache", "TeaCache", "FirstBlockCache", "fewer steps")
+"""Methods that readers know, which are always named; the strongest control and peer at each speedup are named, too."""
+
+COLOURS = (BLUE, GREEN, PINK, SKY, "#5d4fc4", "#00695c", "#6a994e", "#9c6b98", "#3b3f8f", "#8fa8c9")
+LABEL_SHARE = 0.042  # of the height, for a line of text
+
+
+@dataclass(frozen=True)
+class Line:
+    """A method: speedups by compute, and PSNR in dB at each, mean over captions with its 95 % interval."""
+
+    method: str
+    is_named: bool
+    speedups: tuple[float, ...]
+    psnrs: tuple[float, ...]
+    intervals: tuple[tuple[float, float] | tuple[None, None], ...]
+
+
+def shown_comparison(results: Path) -> Compared:
+    """The comparison of this project with the most peers; of equal ones that with the most captions."""
+    candidates = [group for group in comparisons(results) if OURS in group.methods]
+    return max(candidates, key=lambda group: (len(_of_kind(group, PEER)), len(group.captions)))
+
+
+def lines_of(group: Compared) -> list[Line]:
+    """This project's schedule with and without a profile, all controls and all peers."""
+    strongest = {group.strongest(kind, at) for kind in (CONTROL, PEER) for at in group.speedups}
+    named = {OURS, GENERAL, *KNOWN, *strongest}
+    own = [name for name in (OURS, GENERAL) if name in group.methods]
+    lines = []
+    for method in (*own, *_of_kind(group, CONTROL), *_of_kind(group, PEER)):
+        points = [(at, group.means(method, at)) for at in group.speedups]
+        reached = [(at, means) for at, means in points if means]
+        lines.append(
+            Line(
+                method,
+                method in named,
+                tuple(at for at, _ in reached),
+                tuple(fmean(means) for _, means in reached),
+                tuple(interval(means) for _, means in reached),
+            )
+        )
+    return [line for line in lines if line.speedups]
+
+
+def _of_kind(group: Compared, kind: str) -> list[str]:
+    return [method for method in group.methods if kind_of(method) == kind]
+
+
+def digest_of(lines: Sequence[Line]) -> str:
+    """SHA-256 of what is drawn, rounded to 0.001 dB."""
+    data = [asdict(line) for line in lines]
+    rounded = json.loads(json.dumps(data), parse_float=lambda text: round(float(text), 3))
+    return hashlib.sha256(json.dumps(rounded).encode()).hexdigest()
+
+
+def draw_quality(results: Path = RESULTS) -> Path:
+    """Write the picture to the folder of results; returns its path."""
+    group = shown_comparison(results)
+    lines, path = lines_of(group), results / NAME
+    with drawn(path, 8.4, 5.4, texts={DATA_KEY: digest_of(lines)}) as figure:
+        _draw(group, lines, figure)
+    return path
+
+
+def _draw(group: Compared, lines: Sequence[Line], figure: "Figure") -> None:
+    axes = figure.add_subplot()
+    for line in lines:
+        if not line.is_named:
+            axes.plot(line.speedups, line.psnrs, color=LIGHT_GREY, lw=1, zorder=1)
+    named = [line for line in lines if line.is_named]
+    styles = _styles(named)
+    for place, line in enumerate(named):
+        colour, marker, width, dashes = styles[line.method]
+        shift = 1.003 ** (place - len(named) / 2)  # so that intervals do not cover each other
+        speeds = [speedup * shift for speedup in line.speedups]
+        axes.plot(speeds, line.psnrs, marker, ls=dashes, color=colour, lw=width, ms=4 + width / 2, zorder=2 + width)
+        for speed, psnr, (low, high) in zip(speeds, line.psnrs, line.intervals, strict=True):
+            draw_interval(axes, speed, psnr, low, high, color=colour, alpha=0.55, capsize=2, zorder=2)
+    axes.set_xscale("log")
+    axes.set_xticks(group.speedups, [f"{speedup:g}x" for speedup in group.speedups])
+    axes.minorticks_off()
+    _name_lines(axes, named, {method: style[0] for method, style in styles.items()})
+    conditions = group.runs[0].data["conditions"]
+    axes.set(xlabel="speedup by compute", ylabel="PSNR against the plain video, dB")
+    where = f"wan-tiny, {conditions['dtype']}, {conditions['settings']['steps']} steps, {len(group.captions)} captions"
+    unnamed = len(lines) - len(named)
+    marks = "bars: 95 % intervals over captions; dashed: no cache"
+    marks += f"; thin grey: {unnamed} other methods" if unnamed else ""
+    axes.set_title(f"The same video, sooner: {where}\n{marks}", fontsize=10)
+
+
+def _styles(named: Sequence[Line]) -> dict[str, tuple[str, str, float, str]]:
+    """Colour, marker, width and dashes of each line: this project's are thick, controls grey and dashed."""
+    greys, colours = iter((GREY, INK, "#7d8590", "#3d3d3d", LIGHT_GREY)), iter(COLOURS * 3)
+    styles = {}
+    for place, line in enumerate(named):
+        marker = MARKERS[place % len(MARKERS)]
+        if line.method in (OURS, GENERAL):
+            styles[line.method] = (ORANGE if line.method == OURS else "#8c2d04", marker, 2.6, "-")
+        elif kind_of(line.method) == CONTROL:
+            styles[line.method] = (next(greys, GREY), marker, 1.2, "--")
+        else:
+            styles[line.method] = (next(colours), marker, 1.2, "-")
+    return styles
+
+
+def _name_lines(axes: "Axes", named: Sequence[Line], colours: dict[str, str]) -> None:
+    """The name of each line beside its last point, moved where names would touch."""
+    low, high = axes.get_ylim()
+    right = max(line.speedups[-1] for line in named) * 1.05
+    places = spread_out([line.psnrs[-1] for line in named], LABEL_SHARE * (high - low))
+    for line, place in zip(named, places, strict=True):
+        axes.annotate(
+            f"{drawable(label(line.method))}, {line.psnrs[-1]:.0f} dB at {line.speedups[-1]:g}x",
+            xy=(line.speedups[-1] * 1.015, line.psnrs[-1]),
+            xytext=(right * 1.03, place),
+            color=colours[line.method],
+            fontsize=9,
+            fontweight="bold" if line.method == OURS else "normal",
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": colours[line.method], "lw": 0.7, "alpha": 0.5, "relpos": (0, 0.5)},
+            annotation_clip=False,
+        )
+
+
+if __name__ == "__main__":
+    draw_quality()
