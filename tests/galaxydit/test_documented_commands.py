@@ -21,7 +21,7 @@ def documented() -> Iterator[tuple[str, str]]:
     pages += [path for package in PACKAGES for kind in ("md", "py") for path in (ROOT / package).rglob(f"*.{kind}")]
     for page in pages:
         for language, block, inline in CODE.findall(page.read_text(encoding="utf-8")):
-            if language in ("python", "toml"):
+            if language in ("python", "toml", "bibtex"):
                 continue
             yield str(page.relative_to(ROOT)), block or " ".join(inline.split())
 
