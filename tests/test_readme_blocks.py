@@ -15,7 +15,9 @@ from galaxydit.pipelines.settings import GenerationSettings
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
-    path for path in ROOT.rglob("*.md") if path.name in ("README.md", "comparison.md") and ".venv" not in path.parts
+    path
+    for path in ROOT.rglob("*.md")
+    if (path.name in ("README.md", "comparison.md") or path.parent == ROOT / "docs") and ".venv" not in path.parts
 )
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

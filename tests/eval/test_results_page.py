@@ -22,7 +22,7 @@ PACKAGES = ("calibration", "eval", "galaxydit", "pipelines")
 # A folder's table.md is what the command of its data writes.
 MARKDOWN = [
     *ROOT.glob("*.md"),
-    *(path for name in (*PACKAGES, "tests") for path in (ROOT / name).rglob("*.md") if path.name != "table.md"),
+    *(path for name in (*PACKAGES, "docs", "tests") for path in (ROOT / name).rglob("*.md") if path.name != "table.md"),
 ]
 CODE = [path for name in PACKAGES for path in (ROOT / name).rglob("*.py")]
 

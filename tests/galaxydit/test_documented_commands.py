@@ -17,7 +17,7 @@ PACKAGES = ("galaxydit", "pipelines", "calibration", "eval")
 
 def documented() -> Iterator[tuple[str, str]]:
     """Names of files, and the code in them: blocks and inline code of Markdown, text in backticks of Python."""
-    pages = [ROOT / "README.md", *(ROOT / "tests").rglob("*.md")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "tests").rglob("*.md")]
     pages += [path for package in PACKAGES for kind in ("md", "py") for path in (ROOT / package).rglob(f"*.{kind}")]
     for page in pages:
         for language, block, inline in CODE.findall(page.read_text(encoding="utf-8")):
