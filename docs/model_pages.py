@@ -30,6 +30,14 @@ FAMILIES = {  # by the beginning of a name; the first that fits counts
     "sana-video": "SANA-Video",
 }
 GPU = "h100"
+INTRODUCTION = """\
+These published models are known by name: every command takes the name as `--model`, and `load_pipeline` takes it in
+Python. A name stands for the weights on the Hugging Face Hub and for the settings that their authors recommend. Any
+other model of [these families](../../galaxydit/README.md#families) works by its folder or hub id. The small model that
+ships here has [a page of its own](../../pipelines/wan_tiny/README.md)."""
+AFTER_COMMANDS = """\
+`demo` shows one prompt plain, accelerated and with half of the steps. `calibrate` measures the best steps of this
+model, which is optional. `generate` makes a video with the measured profile; leave `--profile` out without one."""
 TWO_TRANSFORMERS = "One plan covers both of its transformers, and nothing is predicted across the switch."
 # What users of single models have to know, beside what holds for all.
 OWN_LIMITS = {
@@ -68,10 +76,7 @@ def model_index() -> str:
         (
             "# Models",
             "",
-            "These published models are known by name: every command takes the name as `--model`, and `load_pipeline`",
-            "takes it in Python. A name stands for the weights on the Hugging Face Hub and for the settings that their",
-            "authors recommend. Any other model of [these families](../../galaxydit/README.md#families) works by its",
-            "folder or hub id. The small model that ships here has [a page of its own](../../pipelines/wan_tiny/README.md).",
+            INTRODUCTION,
             "",
             "| name | family | authors' video | steps |",
             "|---|---|---|---:|",
@@ -90,9 +95,7 @@ def model_page(name: str) -> str:
             f"[{checkpoint.hub_id}](https://huggingface.co/{checkpoint.hub_id}), of the family {family['family']}.",
             "## Three commands",
             commands(name),
-            "`demo` shows one prompt plain, accelerated and with half of the steps. `calibrate` measures the best "
-            "steps of this model, which is optional. `generate` makes a video with the measured profile; leave `--profile` "
-            "out without one.",
+            AFTER_COMMANDS,
             python_example(name),
             "## What works",
             works(family),
