@@ -130,7 +130,8 @@ def commands(name: str) -> str:
             "```",
             f"galaxydit demo --model {name} {prompt}",
             f"galaxydit calibrate --model {name}{inputs_of(name)} --out {name}.json",
-            f"galaxydit generate --model {name} --profile {name}.json {prompt} --out cat.mp4",
+            f"galaxydit generate --model {name} --profile {name}.json --out cat.mp4 \\",
+            f"    {prompt}",
             "```",
         )
     )
