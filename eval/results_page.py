@@ -29,6 +29,7 @@ from galaxydit.eval.compared import (
 from galaxydit.eval.measure_commands import commands_section
 from galaxydit.eval.methods.method_registry import CONTROL
 from galaxydit.eval.quality_over_speed import draw_quality
+from galaxydit.eval.readme_sections import TUNED_IN_FULL, gains_section, peers_section
 from galaxydit.eval.short_generations import OURS as GENERAL_PLAN
 from galaxydit.eval.short_generations import SCHEDULED as AT_LEVELS
 from galaxydit.eval.short_generations import differences as short_differences
@@ -39,7 +40,6 @@ PAGES = ("README.md", "eval/results/README.md", "eval/results/compare/tables.md"
 SECONDS, JOULES = ("denoise_seconds", "end_to_end_seconds"), ("denoise_joules", "energy_per_video_joules")
 SECTION = re.compile(r"(<!-- made by: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MEANS = "mean (worst), dB, by compute"
-TUNED_IN_FULL = "tuned-in-full"  # the folder of the comparison with the peers of the first screen
 DRAWN_NOISE: dict[str, tuple[int, Callable[[Any], float]]] = {  # places and value of a caption
     "step error": (2, lambda row: fmean(row["accelerated"]["step_errors"])),
     "PSNR to the same draw": (1, lambda row: row["accelerated"]["psnr_same_draw"]),
@@ -148,18 +148,6 @@ def gpu_section(results: Path, page: Path) -> str:
     return Table(headings, rows).markdown()
 
 
-def first_section(results: Path, page: Path) -> str:
-    """The first sentence on speed and energy."""
-    data = read(results / "gpu" / "pipeline-1.3B-480p-compiled-H100.json")
-    rows = data["rows"][0], next(row for row in data["rows"] if row["speedup"] == SHORT)
-    before, after = seconds = [row[SECONDS[1]] for row in rows]
-    costs = {"s": seconds, "kJ": [row[JOULES[1]] / 1000 for row in rows if row[JOULES[1]]]}
-    shown = ", ".join(f"{' to '.join(map(digits, values))} {unit}" for unit, values in costs.items() if values)
-    where = f"[{data['device']}]({relpath(results / 'README.md', page.parent)}#on-a-gpu)"
-    speed = f"{before / after:.2f} times as fast"
-    return f"**`speedup=2` makes Wan2.1-T2V-1.3B at 480p {speed}: {shown} on one {where}.**"
-
-
 def studies_section(results: Path, page: Path) -> str:
     """Paired differences: one decision for both branches, predictions under drawn noise, rules of correction."""
     psnrs: dict[Path, dict[str, dict[str, list[float]]]] = {}  # by file, by what is the same, by what differs
@@ -207,7 +195,8 @@ def draws_section(results: Path, page: Path) -> str:
 
 SECTIONS: dict[str, Callable[[Path, Path], str]] = {
     "commands": commands_section,
-    "first": first_section,
+    "gains": gains_section,
+    "peers": peers_section,
     "lead": lead_section,
     "comparison": comparison_section,
     "others": others_section,

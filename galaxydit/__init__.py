@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 PROXIES: "Registry[Proxy]"
 """All proxies by name, such as "block_residual"; a new entry, or a plugin, adds one."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _NAMES = {
     "acceleration": "Acceleration accelerate apply_galaxydit remove remove_galaxydit",

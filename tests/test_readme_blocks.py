@@ -15,13 +15,16 @@ from galaxydit.pipelines.settings import GenerationSettings
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
-    path for path in ROOT.rglob("*.md") if path.name in ("README.md", "comparison.md") and ".venv" not in path.parts
+    path
+    for path in ROOT.rglob("*.md")
+    if (path.name in ("README.md", "comparison.md") or path.parent == ROOT / "docs") and ".venv" not in path.parts
 )
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 # Blocks of Python and TOML that another test runs, by a text in them.
 ELSEWHERE = {
-    'load_pipeline("wan2.1-t2v-1.3b")  # or': "tests/test_readme_example.py",
+    "WanPipeline.from_pretrained(": "tests/test_readme_example.py",
+    'load_pipeline("wan2.1-t2v-1.3b")  # diffusers': "tests/test_readme_example.py",
     'load_pipeline("wan-tiny")': "tests/test_readme_example.py",
     "[variants.galaxydit]\nspeedup = 2.0\npolicy": "tests/eval/jobs/test_readme.py",
     "[gates]": "tests/eval/test_worked_examples.py",
@@ -94,7 +97,7 @@ def commands(code: str) -> Iterator[str]:
 
 RAN: set[str] = set()  # pages share commands
 CONSOLE = [(page, code) for page in PAGES for language, code in blocks(page) if language in ("", "bash", "console")]
-OTHERS = [(page, code) for page in PAGES for language, code in blocks(page) if language not in ("", "bash", "console")]
+OTHERS = [(page, code) for page in PAGES for language, code in blocks(page) if language in ("python", "toml")]
 PYTHON = [(page, code) for page, code in OTHERS if not any(text in code for text in ELSEWHERE)]
 
 

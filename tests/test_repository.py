@@ -37,11 +37,14 @@ def test_the_top_level_holds_the_packages_and_what_people_look_for_there():
         "CITATION.cff",
         "CONTRIBUTING.md",
         "LICENSE",
+        "MANIFEST.in",
         "README.md",
         "constraints.txt",
+        "mkdocs.yml",
         "pyproject.toml",
+        "setup.py",
     }
-    assert found == files | {"calibration", "eval", "galaxydit", "pipelines", "tests"}
+    assert found == files | {"calibration", "docs", "eval", "galaxydit", "pipelines", "tests"}
 
 
 def test_changes_and_citation_name_the_version_and_one_file_the_address():
@@ -50,6 +53,7 @@ def test_changes_and_citation_name_the_version_and_one_file_the_address():
     (address,) = PROJECT["urls"].values()
     files = [
         *ROOT.glob("*.*"),
+        *ROOT.glob("docs/*.*"),
         *(path for name in ("galaxydit", *PACKAGES) for path in (ROOT / name).rglob("*.[pm][yd]")),
     ]
     assert [path.name for path in files if path.is_file() and address in path.read_text()] == ["pyproject.toml"]

@@ -6,7 +6,7 @@ from shlex import quote
 from urllib.parse import quote as quote_address
 
 from galaxydit.eval.compare.compare_job import Comparison
-from galaxydit.eval.compare.markdown import caption, scored_table, table_at
+from galaxydit.eval.compare.markdown import caption, footnotes_at, scored_table, table_at
 from galaxydit.eval.compare.plan import PAGE
 from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.page_design import Brief, picture_address, render_page
@@ -27,8 +27,9 @@ each: its PSNR, and the mean seconds of denoising over all scored videos.</p>
 <div class="videos">{% for name, address in videos %}<figure><video controls loop muted playsinline preload="metadata" \
 src="{{ address }}" aria-label="{{ name }}"></video><figcaption>{{ name }}</figcaption></figure>{% endfor %}</div>
 {% endif %}
-{% for speedup, table in tables %}<h2>At {{ speedup }} by compute</h2>{{ box(table, "scores at " ~ speedup) }}
-{% endfor %}
+{% for speedup, table, footnotes in tables %}<h2>At {{ speedup }} by compute</h2>{{ box(table, "scores at " ~ speedup) }}
+{% for footnote in footnotes %}<p class="hint">{{ footnote }}</p>
+{% endfor %}{% endfor %}
 <h2>All scored settings</h2>{{ box(scored, "all scored settings") }}
 {% endblock %}
 """
@@ -36,7 +37,9 @@ src="{{ address }}" aria-label="{{ name }}"></video><figcaption>{{ name }}</figc
 
 def write_compare_page(comparison: Comparison, folder: Path, model: str, plot: Path, videos: Sequence[Path]) -> Path:
     """Write `comparison.html` to the comparison's folder, whose `videos` it links to; returns its path."""
-    speedups = comparison.plan.speedups
+    tables = []
+    for speedup in comparison.plan.speedups:
+        tables.append((f"{speedup:g}x", table_at(comparison, speedup), footnotes_at(comparison, speedup)))
     text = render_page(
         TEMPLATE,
         f"Comparison on {one_line(model)}",
@@ -45,7 +48,7 @@ def write_compare_page(comparison: Comparison, folder: Path, model: str, plot: P
         plot=picture_address(plot),
         prompt=comparison.plan.prompts[0],
         scored=scored_table(comparison),
-        tables=[(f"{speedup:g}x", table_at(comparison, speedup)) for speedup in speedups],
+        tables=tables,
         videos=[(_name_of(path), quote_address(path.name)) for path in videos],
     )
     write_html(folder / PAGE, text)

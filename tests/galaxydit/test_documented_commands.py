@@ -17,11 +17,11 @@ PACKAGES = ("galaxydit", "pipelines", "calibration", "eval")
 
 def documented() -> Iterator[tuple[str, str]]:
     """Names of files, and the code in them: blocks and inline code of Markdown, text in backticks of Python."""
-    pages = [ROOT / "README.md", *(ROOT / "tests").rglob("*.md")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "tests").rglob("*.md")]
     pages += [path for package in PACKAGES for kind in ("md", "py") for path in (ROOT / package).rglob(f"*.{kind}")]
     for page in pages:
         for language, block, inline in CODE.findall(page.read_text(encoding="utf-8")):
-            if language in ("python", "toml"):
+            if language in ("python", "toml", "bibtex"):
                 continue
             yield str(page.relative_to(ROOT)), block or " ".join(inline.split())
 

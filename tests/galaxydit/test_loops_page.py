@@ -120,7 +120,7 @@ def test_a_scheduler_is_one_row(parts: Parts, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_page_names_the_families_whose_latents_are_not_compared() -> None:
     names = {family.name for family in FAMILIES.values() if not family.compares_latent}
-    listed = re.search(r"the families (.*?), where the input", PAGE)
+    listed = re.search(r"the families (.*?)\. Their input", PAGE)
     assert listed is not None
     assert set(re.split(", | and ", listed[1])) == names
 
