@@ -27,7 +27,8 @@ each: its PSNR, and the mean seconds of denoising over all scored videos.</p>
 <div class="videos">{% for name, address in videos %}<figure><video controls loop muted playsinline preload="metadata" \
 src="{{ address }}" aria-label="{{ name }}"></video><figcaption>{{ name }}</figcaption></figure>{% endfor %}</div>
 {% endif %}
-{% for speedup, table, footnotes in tables %}<h2>At {{ speedup }} by compute</h2>{{ box(table, "scores at " ~ speedup) }}
+{% for speedup, table, footnotes in tables %}<h2>At {{ speedup }} by compute</h2>
+{{ box(table, "scores at " ~ speedup) }}
 {% for footnote in footnotes %}<p class="hint">{{ footnote }}</p>
 {% endfor %}{% endfor %}
 <h2>All scored settings</h2>{{ box(scored, "all scored settings") }}
