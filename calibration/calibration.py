@@ -103,8 +103,10 @@ def calibrate(
         save_videos: folder in which the videos of full size are kept; by default none are.
         analyze: also measure how similar the outputs of each block are to those at the step before.
         on_profile: called with each profile, the first one after the first recording.
-        say, progress: called with sentences, and with a stage and the numbers of its finished and of all its parts.
-        executor, load: where parts are measured, and the function that returns the pipeline there.
+        say: called with sentences.
+        progress: called with a stage and the numbers of its finished and of all its parts.
+        executor: where parts are measured.
+        load: returns the pipeline there.
 
     Raises:
         GalaxyDiTError: for prompts, steps or speedups that cannot serve, and for an unsupported pipeline, also one that

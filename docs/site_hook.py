@@ -39,7 +39,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
     def new_target(target: str) -> str:
         is_shown = target in texts or target.endswith(PICTURES)
-        return "" if is_shown else link_to_file(target)
+        is_missing = not (ROOT / target).exists()  # the strict build names such a link
+        return "" if is_shown or is_missing else link_to_file(target)
 
     for path, text in texts.items():
         kept.append(File.generated(config, path, content=relinked(with_address(text), path, new_target)))

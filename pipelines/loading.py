@@ -73,8 +73,10 @@ def load_pipeline(
         offload: keeps weights in CPU memory but for one component ("model"), a few layers ("group") or each layer
             ("sequential": least memory, slowest).
         base: of a single file: the model, by the other kinds of name, that has all other parts.
-        lora, lora_2: LoRAs of the transformer and of a second one (`galaxydit.pipelines.lora`).
-        compile, attention: see `galaxydit.pipelines.additions`.
+        lora: of the transformer (`galaxydit.pipelines.lora`).
+        lora_2: of a second transformer.
+        compile: compile its blocks (`galaxydit.pipelines.additions`).
+        attention: a backend of diffusers, such as "sage".
 
     Raises GalaxyDiTError for a model that does not load or fit, or names an attention kernel of the hub;
     FileNotFoundError for one that is not there; ConnectionError without the hub.

@@ -105,11 +105,14 @@ def estimate(
     """The predicted seconds, joules, memory and price of a model's videos, plain and accelerated.
 
     Args:
-        model, gpu: names in `CHECKPOINTS`, or a hub id in architectures.json, and in `hardware.GPUS`.
+        model: a name in `CHECKPOINTS`, or a hub id in architectures.json.
+        gpu: a name in `hardware.GPUS`.
         speedup: by compute, from 1 to steps / 2 (2 for fewer than 4 steps); None predicts plain alone.
         size: such as "1280x720" pixels; size, frames and steps are by default the authors'.
-        gpus, ring: that share one video, and degree of ring attention, by default the fastest.
-        videos, price: that the price is for, and that of one GPU hour, in any currency.
+        gpus: number of GPUs that share one video.
+        ring: degree of ring attention, by default the fastest.
+        videos: number of videos that the price is for.
+        price: of one GPU hour, in any currency.
         reuse: what reused steps predict, as in `GalaxyDiTConfig`.
         attention: backend of diffusers' `set_attention_backend`; "native" is the installed PyTorch's choice.
         compiled: whether the transformer's blocks are compiled.
