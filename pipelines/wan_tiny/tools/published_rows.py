@@ -8,8 +8,8 @@ caption that is not scored. The command goes on after an interruption.
 import json
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
+from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 from rich.console import Console
 from scipy.stats import spearmanr
@@ -33,7 +34,7 @@ from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import WAN_TINY
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.table import Table
-from galaxydit.pipelines.trial import generate_with, plain
+from galaxydit.pipelines.trial import Attached, generate_with, plain
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
 SHIFT_FACTOR = 0.3  # see the section on flow shift in wan-tiny's README
@@ -120,16 +121,17 @@ class Bench:
         """The row's setting, with the threshold that computes as many steps as published."""
         if row.computed is None:
             return row.setting
+        wanted = row.computed / STEPS
         low, high = map(math.log, THRESHOLDS)
         shares: dict[float, float] = {}
         for _ in range(TRIALS):
             threshold = math.exp((low + high) / 2)
             shares[threshold] = self._computed_share(row, row.setting | {"threshold": threshold})
-            if shares[threshold] > row.computed / STEPS:
+            if shares[threshold] > wanted:
                 low = math.log(threshold)
             else:
                 high = math.log(threshold)
-        nearest = min(shares, key=lambda threshold: abs(shares[threshold] - row.computed / STEPS))
+        nearest = min(shares, key=lambda threshold: abs(shares[threshold] - wanted))
         return row.setting | {"threshold": nearest}
 
     def _computed_share(self, row: PublishedRow, setting: dict[str, Any]) -> float:
@@ -149,7 +151,11 @@ class Bench:
         key = (row.method, row.flow_shift)
         if method.calibrate is not None and key not in self._calibrations:
             self._calibrations[key] = method.calibrate(self._pipe, self._tuning_prompts, settings, TUNING_SEED)
-        attach = partial(method.attach, setting=setting, calibration=self._calibrations.get(key))
+        calibration = self._calibrations.get(key)
+
+        def attach(pipe: DiffusionPipeline) -> AbstractContextManager[Attached]:
+            return method.attach(pipe, setting, calibration)
+
         return generate_with(self._pipe, caption, settings, seed, attach, parts)
 
 
