@@ -7,10 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from diffusers import WanPipeline
-from PIL import Image
 
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import load_video
@@ -52,15 +50,3 @@ def test_a_modular_pipeline_with_a_lora_is_accelerated(
         assert sum(call["reused"] for call in calls) == len(calls) / 2
     assert len(videos[0]) == 5
     assert (videos[0] != videos[1]).any()
-
-
-def test_the_picture_of_the_readme_is_small_and_made_from_a_demo_and_the_measurements(
-    run: Callable[..., None], tmp_path: Path
-) -> None:
-    Image.fromarray(np.full((568, 784, 3), 128, np.uint8)).save(tmp_path / "side-by-side.png")
-    run("readme_picture.py", tmp_path, tmp_path / "picture.png")
-    size = Image.open(tmp_path / "picture.png").size
-    committed = ROOT / "eval" / "results" / "demo.png"
-    assert Image.open(committed).size == size
-    assert committed.stat().st_size < 300_000
-    assert "eval/results/demo.png" in (ROOT / "README.md").read_text(encoding="utf-8")
