@@ -105,7 +105,7 @@ def resumable(how_far: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def narrating() -> Iterator[Callable[[str], None]]:
-    """Yield a `say` for stages; the last one is said again, with its seconds so far, in each silence of `QUIET` seconds."""
+    """Yield a `say` for stages; each silence of `QUIET` seconds says the last one again, with its seconds so far."""
     stage, began = "", time.monotonic()
     heart = Heartbeat(lambda _: say(f"{stage}: {time.monotonic() - began:.0f} s so far") if stage else None)
 
