@@ -1,4 +1,4 @@
-"""What whoever waits for a model or a video sees: a live view in a terminal, or a line at least every 20 seconds."""
+"""What whoever waits for a video sees: a live view in a terminal, or a line at least every `QUIET` seconds."""
 
 import os
 import time

@@ -105,7 +105,7 @@ def resumable(how_far: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def narrating() -> Iterator[Callable[[str], None]]:
-    """Yield a `say` for stages; the last one is said again, with its seconds so far, in each silence of 20 s."""
+    """Yield a `say` for stages; each silence of `QUIET` seconds says the last one again, with its seconds so far."""
     stage, began = "", time.monotonic()
     heart = Heartbeat(lambda _: say(f"{stage}: {time.monotonic() - began:.0f} s so far") if stage else None)
 
@@ -123,7 +123,7 @@ def narrating() -> Iterator[Callable[[str], None]]:
 def step_bar(unit: str = "step") -> Iterator[Callable[[int, int], None]]:
     """Yield a function of finished and all steps: a bar with the time left, or lines that name `unit`.
 
-    There are about ten lines, and more where the last one is 20 s ago. The time left is that of the steps after the
+    There are about ten lines, and more after `QUIET` seconds without one. The time left is that of the steps after the
     first one, because the time before it is no step's.
     """
     if draws_live(messages()):

@@ -61,7 +61,7 @@ class Stage(Progress):
 class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
     """Shows a run: in a terminal one view that is kept up to date, elsewhere a line for each finished unit.
 
-    Outside a terminal a line is printed at least every 20 seconds. For stages of a longer work, pass
+    Outside a terminal a line is printed at least every `QUIET` seconds. For stages of a longer work, pass
     `progress_of(stage, self)` to `run`, or call it with the stage's name, its finished and all parts, of which no line
     is shown.
     """
