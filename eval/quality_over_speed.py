@@ -86,7 +86,7 @@ def _of_kind(group: Compared, kind: str) -> list[str]:
 
 
 def digest_of(lines: Sequence[Line]) -> str:
-    """SHA-256 of what is drawn, rounded to 0.001 dB."""
+    """SHA-256 of what is drawn; coordinates are rounded, so that processors agree."""
     data = [asdict(line) for line in lines]
     rounded = json.loads(json.dumps(data), parse_float=lambda text: round(float(text), 3))
     return hashlib.sha256(json.dumps(rounded).encode()).hexdigest()

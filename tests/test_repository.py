@@ -17,7 +17,7 @@ INSTALL = 'python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt 
 PACKAGES = ("pipelines", "calibration", "eval")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 TESTED = ("bench", "core-dev", "dev", "docs", "examples", "gguf", "lora", "ray", "report", "test", "vmaf")
-TEST_COMMAND = f"{INSTALL} && .venv/bin/pytest -n 2"
+TEST_COMMAND = f"{INSTALL} && .venv/bin/pytest -n 3"
 
 
 def test_ci_ends_with_the_test_command_of_the_readme():

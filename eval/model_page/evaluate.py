@@ -1,4 +1,4 @@
-"""Measure the figures of wan-tiny's page: `python -m galaxydit.pipelines.wan_tiny.tools.evaluate --out FOLDER`.
+"""Measure the figures of wan-tiny's page: `python -m galaxydit.eval.model_page.evaluate --out FOLDER`.
 
 Every caption is one that training never showed, with a seed of its own, and is generated in float32. A row for each
 caption is written when it is measured, so that the command goes on after an interruption.
@@ -19,6 +19,8 @@ from tqdm import tqdm
 
 from galaxydit.calibration.generation_observer import observed
 from galaxydit.calibration.recording import Recording
+from galaxydit.eval.model_page.evaluation_figures import Figure, figures_of
+from galaxydit.eval.model_page.observed_blocks import observed_blocks
 from galaxydit.files import replacing
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
@@ -31,8 +33,6 @@ from galaxydit.pipelines.video import save_video
 from galaxydit.pipelines.wan_tiny.detect import MIN_CHROMA, caption_agreement
 from galaxydit.pipelines.wan_tiny.shapes import shape_agreement
 from galaxydit.pipelines.wan_tiny.tools import drawing
-from galaxydit.pipelines.wan_tiny.tools.evaluation_figures import Figure, figures_of
-from galaxydit.pipelines.wan_tiny.tools.observed_blocks import observed_blocks
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 from galaxydit.validation import parse
 

@@ -1,4 +1,4 @@
-"""Repeat published PSNRs of Wan2.1-T2V-1.3B on wan-tiny: `python -m galaxydit.pipelines.wan_tiny.tools.published_rows`.
+"""Repeat published PSNRs of Wan2.1-T2V-1.3B on wan-tiny: `python -m galaxydit.eval.model_page.published_rows`.
 
 A published run is repeated with its computed steps, its guidance and its flow shift times `SHIFT_FACTOR`, in float32. A
 threshold of another model means nothing here, so rows with `computed` get the one that computes as many steps on a

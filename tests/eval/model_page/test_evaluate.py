@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from galaxydit.eval.model_page.evaluate import evaluate, findings, reconstruct, table_of
+from galaxydit.eval.model_page.evaluation_figures import figures_of
+from galaxydit.eval.model_page.observed_blocks import observed_blocks, word_share
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.published_models import WAN_TINY
 from galaxydit.pipelines.wan_tiny import world
 from galaxydit.pipelines.wan_tiny.tools import drawing
-from galaxydit.pipelines.wan_tiny.tools.evaluate import evaluate, findings, reconstruct, table_of
-from galaxydit.pipelines.wan_tiny.tools.evaluation_figures import figures_of
-from galaxydit.pipelines.wan_tiny.tools.observed_blocks import observed_blocks, word_share
 
 QUICK = replace(WAN_TINY, height=32, width=32, num_frames=9, steps=50)
 

@@ -1,4 +1,4 @@
-"""Compare plans for each video with one plan for all, by PSNR: `python -m ...wan_tiny.tools.plans_per_video`.
+"""Compare plans for each video with one plan for all, by PSNR: `python -m galaxydit.eval.model_page.plans_per_video`.
 
 Every plan computes the same number of steps, and is made by the planner of the calibration, which weighs errors by
 their gain on the final latent. The plan for all is planned on the other videos' recordings; a video's own plan on its

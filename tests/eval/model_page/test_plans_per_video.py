@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from galaxydit.calibration.recording import Recording
-from galaxydit.pipelines.published_models import WAN_TINY
-from galaxydit.pipelines.wan_tiny.tools.plans_per_video import (
+from galaxydit.eval.model_page.plans_per_video import (
     BY_PROXY,
     FOR_ALL,
     OWN,
@@ -18,6 +17,7 @@ from galaxydit.pipelines.wan_tiny.tools.plans_per_video import (
     psnrs_of,
     table_of,
 )
+from galaxydit.pipelines.published_models import WAN_TINY
 from galaxydit.profiles.evidence import ErrorPropagation
 
 STEPS = 16
