@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from galaxydit.eval.model_page import published_rows
 from galaxydit.eval.model_page.published_rows import ROWS, Bench, PublishedRow, agreement, measure, table_of
 from galaxydit.pipelines.published_models import WAN_TINY
-from galaxydit.pipelines.wan_tiny.tools import published_rows
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
 QUICK = replace(WAN_TINY, height=32, width=32, num_frames=5)
