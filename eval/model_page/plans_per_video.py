@@ -124,10 +124,17 @@ def table_of(
         one_plan = psnrs_of(content, rows, planned, FOR_ALL)
         for way in WAYS:
             values = psnrs_of(content, rows, planned, way)
-            low, high = interval(values - one_plan)
-            difference = "" if way == FOR_ALL else f"{fmean(values - one_plan):+.2f} ({low:+.2f} to {high:+.2f})"
+            difference = "" if way == FOR_ALL else difference_text(values - one_plan)
             cells.append((f"{speedup:g}x, {way}", f"{fmean(values):.1f}", difference, str(len(values))))
     return Table(("plan", "PSNR, dB", "minus one plan for all, dB", "n"), cells)
+
+
+def difference_text(differences: Array) -> str:
+    """The mean difference in dB, with its 95 % interval if there are prompts enough for one."""
+    low, high = interval(differences)
+    if low is None or high is None:
+        return f"{fmean(differences):+.2f}"
+    return f"{fmean(differences):+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def main(
