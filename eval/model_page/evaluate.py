@@ -20,11 +20,10 @@ from tqdm import tqdm
 from galaxydit.calibration.generation_observer import observed
 from galaxydit.calibration.recording import Recording
 from galaxydit.eval.model_page.evaluation_figures import Figure, figures_of
+from galaxydit.eval.model_page.measured_model import SHIPPED, Folder, Weights, load_measured
 from galaxydit.eval.model_page.observed_blocks import observed_blocks
 from galaxydit.files import replacing
 from galaxydit.pipelines.generate import generate
-from galaxydit.pipelines.loading import load_pipeline
-from galaxydit.pipelines.model_names import EMBEDDED
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import WAN_TINY
 from galaxydit.pipelines.settings import GenerationSettings
@@ -122,13 +121,13 @@ def without_recording(row: dict[str, Any]) -> dict[str, Any]:
 
 def main(
     out: Annotated[Path, typer.Option(help="Folder of the rows, the videos and figures.json.")],
-    model: Annotated[Path, typer.Option(help="Folder of a saved pipeline.")] = EMBEDDED["wan-tiny"],
+    model: Folder = SHIPPED,
+    transformer: Weights = None,
     prompts: Annotated[int, typer.Option(min=2, help="Number of unseen captions.")] = 48,
     seed: Annotated[int, typer.Option(help="Of the captions; the noise has seeds from 1000 times it on.")] = 4,
 ) -> None:
     """Measure the figures of wan-tiny's page."""
-    pipe = load_pipeline(model, dtype=torch.float32)
-    pipe.set_progress_bar_config(disable=True)
+    pipe = load_measured(model, transformer)
     rows = evaluate(pipe, draw_prompts(prompts, seed), out, 1000 * seed, WAN_TINY)
     figures = figures_of(rows)
     content = {"rows": [without_recording(row) for row in rows], "figures": [asdict(figure) for figure in figures]}

@@ -13,7 +13,6 @@ from statistics import fmean
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 import typer
 from rich.console import Console
 from tqdm import tqdm
@@ -22,10 +21,9 @@ from galaxydit import FixedSteps, GalaxyDiTConfig
 from galaxydit.calibration.bootstrap import interval
 from galaxydit.calibration.recording import Array, Recording
 from galaxydit.calibration.search import FullSteps, ScheduleError, planned_schedules
+from galaxydit.eval.model_page.measured_model import SHIPPED, Folder, Weights, load_measured
 from galaxydit.files import replacing
 from galaxydit.pipelines.generate import generate
-from galaxydit.pipelines.loading import load_pipeline
-from galaxydit.pipelines.model_names import EMBEDDED
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import WAN_TINY
 from galaxydit.pipelines.settings import GenerationSettings
@@ -141,7 +139,8 @@ def main(
     figures: Annotated[Path, typer.Option(help="The --out of `evaluate`, whose recordings are planned on.")],
     profile: Annotated[Path, typer.Option(help="A profile of this model, for the growth of errors.")],
     out: Annotated[Path, typer.Option(help="JSON file of the PSNRs.")],
-    model: Annotated[Path, typer.Option(help="Folder of a saved pipeline.")] = EMBEDDED["wan-tiny"],
+    model: Folder = SHIPPED,
+    transformer: Weights = None,
     proxy: Annotated[str, typer.Option(help="By which a video's plan is estimated.")] = "block_output",
     speedups: Annotated[str, typer.Option(help="With commas.")] = "2,2.5,3",
 ) -> None:
@@ -153,8 +152,7 @@ def main(
     for speedup in map(float, speedups.split(",")):
         count = full_step_count(recordings[0].steps, speedup)
         plans[speedup] = [plans_of(recordings, index, count, proxy, growth) for index in range(len(rows))]
-    pipe = load_pipeline(model, dtype=torch.float32)
-    pipe.set_progress_bar_config(disable=True)
+    pipe = load_measured(model, transformer)
     content: dict[str, Any] = {}
     for planned in plans.values():
         content = measure(pipe, rows, planned, out, WAN_TINY)

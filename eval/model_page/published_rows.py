@@ -15,7 +15,6 @@ from statistics import fmean
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 import typer
 from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
@@ -25,11 +24,10 @@ from tqdm import tqdm
 
 from galaxydit.eval.methods.method_registry import load_method
 from galaxydit.eval.methods.step_lists import STEP_LISTS
+from galaxydit.eval.model_page.measured_model import SHIPPED, Folder, Weights, load_measured
 from galaxydit.files import replacing
 from galaxydit.pipelines.compute_counter import BlockPart, measure_parts
 from galaxydit.pipelines.generate import GeneratedVideo
-from galaxydit.pipelines.loading import load_pipeline
-from galaxydit.pipelines.model_names import EMBEDDED
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import WAN_TINY
 from galaxydit.pipelines.settings import GenerationSettings
@@ -206,13 +204,13 @@ def agreement(rows: Sequence[PublishedRow], content: dict[str, Any]) -> tuple[fl
 
 def main(
     out: Annotated[Path, typer.Option(help="Folder of rows.json and of the plain videos.")],
-    model: Annotated[Path, typer.Option(help="Folder of a saved pipeline.")] = EMBEDDED["wan-tiny"],
+    model: Folder = SHIPPED,
+    transformer: Weights = None,
     prompts: Annotated[int, typer.Option(min=1, help="Number of unseen captions.")] = 16,
     seen: Annotated[bool, typer.Option(help="Only the rows that were looked at when the world was chosen.")] = False,
 ) -> None:
     """Repeat the published rows on a model, and show both."""
-    pipe = load_pipeline(model, dtype=torch.float32)
-    pipe.set_progress_bar_config(disable=True)
+    pipe = load_measured(model, transformer)
     rows = [row for row in ROWS if row.seen or not seen]
     content = measure(Bench(pipe, out, WAN_TINY), rows, draw_prompts(prompts, CAPTION_SEED), out)
     Console().print(table_of(rows, content))
