@@ -33,22 +33,36 @@ class Place(Enum):
 
 @dataclass(frozen=True)
 class Proxy:
-    """A tensor whose relative change from step to step is measured."""
+    """A tensor whose relative change from step to step is measured.
+
+    Attributes:
+        name: unique among `galaxydit.PROXIES`.
+        place: where it is read; `Place` says which tensors its function gets.
+        cost: share of the first block, in [0, 1], that a reused step runs to know the proxy, estimated from
+            multiply-adds of Wan's block.
+        source: published method that used it first.
+        tensor: function from the tensors of `place` to the proxy. It must return a new tensor, because CUDA graphs
+            overwrite the model's at the next step.
+        part: key in `Family.parts`, for places inside the block; for `Place.MODULE`, a path below the transformer.
+        offered: whether a family that has the part offers the proxy.
+        differs_by_sample: False for a proxy that is equal for every video; it is never chosen.
+        needs_block_input: `tensor` also gets the first block's input, last.
+        distance: "l1" or another of `proxies.DISTANCES`, or a function from the tensor and that of the step before to
+            a number a row, `(batch,)`.
+        tensor_name: name of the proxy with the same tensor and the L1 distance; by default its own.
+    """
 
     name: str
     place: Place
-    # share of the first block that a reused step runs to know the proxy, estimated from multiply-adds of Wan's block
     cost: float
-    source: str  # published method that used it first
-    # must return a new tensor, because CUDA graphs overwrite the model's at the next step
+    source: str
     tensor: Callable[..., Tensor]
-    part: str | None = None  # key in `Family.parts`, for places inside the block; path below the transformer: MODULE
-    offered: Callable[[Family], bool] = lambda family: True  # whether a family that has the part offers the proxy
-    differs_by_sample: bool = True  # a proxy that is equal for every video is never chosen
-    needs_block_input: bool = False  # `tensor` also gets the first block's input, last
-    # one of `DISTANCES`, or a function from the tensor and that of the step before to a number a row, `(batch,)`
+    part: str | None = None
+    offered: Callable[[Family], bool] = lambda family: True
+    differs_by_sample: bool = True
+    needs_block_input: bool = False
     distance: str | Callable[[Tensor, Tensor], Tensor] = "l1"
-    tensor_name: str = ""  # name of the proxy with the same tensor and the L1 distance
+    tensor_name: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tensor_name", self.tensor_name or self.name)

@@ -152,9 +152,13 @@ def recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
     Without a size and a number of frames where an image or video determines them. Local copies of Wan are recognised by
     their configuration.
     """
+    return fitted_to(pipe, own_settings(pipe))
+
+
+def fitted_to(pipe: "DiffusionPipeline", settings: GenerationSettings) -> GenerationSettings:
+    """The settings without those that the pipeline's inputs determine, or that its scheduler does not take."""
     from galaxydit.pipelines.sizes import follows_video, has_one_size, takes_images
 
-    settings = own_settings(pipe)
     if follows_video(pipe):
         settings = replace(settings, num_frames=None)
     if takes_images(pipe) and not has_one_size(pipe):
@@ -163,10 +167,8 @@ def recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
     return settings if takes_shift else replace(settings, flow_shift=None)
 
 
-def own_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
-    """The authors' settings, whatever the pipeline's scheduler and inputs are."""
-    from galaxydit.pipelines.modular import parameters_of
-
+def authors_settings(pipe: "DiffusionPipeline") -> GenerationSettings | None:
+    """The authors' settings, whatever the pipeline's scheduler and inputs are; None for a model that is not known."""
     if checkpoint := checkpoint_of(pipe.config.get("_name_or_path")):
         return checkpoint.settings
     if type(pipe).__name__ == "WanPipeline":
@@ -179,6 +181,15 @@ def own_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
             return by_layers[pipe.transformer.config.num_layers]
     if type(pipe).__name__ == "MiniMaxH3ModularPipeline":
         return MINIMAX_H3
+    return None
+
+
+def own_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
+    """The authors' settings, else the defaults of the pipeline's `__call__`."""
+    from galaxydit.pipelines.modular import parameters_of
+
+    if (settings := authors_settings(pipe)) is not None:
+        return settings
     parameters = parameters_of(pipe)
     names = ("height", "width", "num_frames", "num_inference_steps", "guidance_scale")
     defaults = [parameters[name].default if name in parameters else None for name in names]

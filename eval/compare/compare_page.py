@@ -5,6 +5,7 @@ from pathlib import Path
 from shlex import quote
 from urllib.parse import quote as quote_address
 
+from galaxydit.calibration.bootstrap import FEWEST_PROMPTS
 from galaxydit.eval.compare.compare_job import Comparison
 from galaxydit.eval.compare.markdown import caption, footnotes_at, scored_table, table_at
 from galaxydit.eval.compare.plan import PAGE
@@ -77,7 +78,7 @@ def _meaning(comparison: Comparison) -> str:
         return f"{first}."
     ahead = f"{first}, {best.ahead:.1f} dB ahead of {best.best_other}"
     if best.ahead_low is None or best.ahead_high is None:
-        return f"{ahead}; one prompt gives no interval."
+        return f"{ahead}; an interval needs {FEWEST_PROMPTS} prompts."
     level = ", level because it holds 0" if best.ahead_low <= 0 <= best.ahead_high else ""
     return f"{ahead} (95 % interval {best.ahead_low:+.1f} to {best.ahead_high:+.1f}{level})."
 

@@ -18,13 +18,21 @@ def brief_of(run: Run) -> Brief:
     done = sum(record.is_done for record in run.records)
     prompts = f"{len(job.prompts)} prompt{'s' * (len(job.prompts) != 1)}"
     what = f"{done} of {units} videos of {job.model}: {prompts} in {ways}{' and plain' if job.baseline else ''}."
-    folder = quote(str(run.store.root) if run.root is None else run.root.name)  # no path of a machine
+    folder = quote(str(run.store.root))
+    where = ""
+    if run.root is not None:
+        folder = "RUN"  # no path of a machine
+        where = f", with RUN for the path of the folder {run.root.name}"
     if done < units:
         command = f"galaxydit eval run JOB.toml --out {folder} --retry-failed"
-        return Brief(what, _meaning(run, others), "make the missing videos with the job's file", command)
+        return Brief(what, _meaning(run, others), f"make the missing videos with the job's file{where}", command)
     if not job.baseline:
-        return Brief(what, _meaning(run, others), "get all values as a table", f"galaxydit eval export {folder}")
-    return Brief(what, _meaning(run, others), "judge it by a limit", f"galaxydit eval check {folder} --min psnr=30")
+        return Brief(
+            what, _meaning(run, others), f"get all values as a table{where}", f"galaxydit eval export {folder}"
+        )
+    return Brief(
+        what, _meaning(run, others), f"judge it by a limit{where}", f"galaxydit eval check {folder} --min psnr=30"
+    )
 
 
 def _meaning(run: Run, others: Sequence[str]) -> str:

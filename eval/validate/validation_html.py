@@ -3,6 +3,7 @@
 from shlex import quote
 from typing import Any
 
+from galaxydit.calibration.bootstrap import FEWEST_PROMPTS
 from galaxydit.eval.validate.validation_tables import (
     conditions_table,
     differences_table,
@@ -64,5 +65,5 @@ def _meaning(data: dict[str, Any]) -> str:
         return f"{first}."
     ahead = f"{first}, {against['psnr']:+.1f} dB compared with half of the steps"
     if against["low"] is None or against["high"] is None:
-        return f"{ahead}; one prompt gives no interval."
+        return f"{ahead}; an interval needs {FEWEST_PROMPTS} prompts."
     return f"{ahead} (95 % interval {against['low']:+.1f} to {against['high']:+.1f})."

@@ -48,7 +48,7 @@ def estimate(
     show(headline(made), estimate_table(made), *conclusions(made), *(f"  {source}" for source in made.sources), "")
     text = "These are predictions; nothing was generated, and nothing here says how close the videos are to plain ones."
     measure = ["validate", "--model", model, "--out", "runs/validate", "--dry-run"]
-    conclude([], text, NextCommand("measure both on your machine (without --dry-run)", measure))
+    conclude([], text, NextCommand("time some steps on your machine; without --dry-run it makes the video", measure))
 
 
 def headline(made: "Estimate") -> str:

@@ -41,7 +41,9 @@ class Cluster:
 
     def __init__(self, address: str, cpus: int) -> None:
         if find_spec("ray") is None:
-            raise refusal("ray", address, "an installed Ray", "pip install 'galaxydit[ray]'")
+            raise GalaxyDiTError(
+                "--ray needs Ray, which is not installed; pip install 'galaxydit[ray]', or leave it out"
+            )
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         if address == "local":
             prepare_token()

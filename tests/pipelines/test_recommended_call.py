@@ -9,7 +9,7 @@ import pytest
 from diffusers import FlowMatchEulerDiscreteScheduler, WanPipeline
 
 import galaxydit
-from galaxydit import Report
+from galaxydit import GalaxyDiTError, Report
 from galaxydit.pipelines.published_models import CHECKPOINTS, WAN_21_1_3B, Checkpoint
 
 SMALL = replace(WAN_21_1_3B, height=32, width=32, num_frames=5, steps=12)
@@ -59,3 +59,14 @@ def test_a_scheduler_without_a_flow_shift_stays(published: Any) -> None:
     published.scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0)
     assert galaxydit.use_recommended_settings(published)["guidance_scale"] == SMALL.guidance_scale
     assert published.scheduler.config["shift"] == 3.0
+
+
+def test_a_model_that_is_not_recognised_is_refused_until_it_is_named(tiny_wan_folder: Path) -> None:
+    pipe = WanPipeline.from_pretrained(str(tiny_wan_folder))
+    with pytest.raises(GalaxyDiTError, match=r"model='wan2.1-t2v-1.3b'"):
+        galaxydit.use_recommended_settings(pipe)
+    with pytest.raises(GalaxyDiTError, match="mean"):
+        galaxydit.use_recommended_settings(pipe, model="wan2.1-t2v-1.3")
+    settings = galaxydit.use_recommended_settings(pipe, model="wan2.1-t2v-1.3b")
+    assert settings["guidance_scale"] == WAN_21_1_3B.guidance_scale
+    assert pipe.scheduler.config["flow_shift"] == WAN_21_1_3B.flow_shift
