@@ -181,7 +181,7 @@ PROXIES = Registry(Proxy, "name", PROXIES_GROUP, _BUILT_IN)
 
 def check_proxy(name: Any) -> None:
     """Raise GalaxyDiTError unless a proxy has this name."""
-    if name not in tuple(PROXIES):
+    if not isinstance(name, str) or name not in PROXIES:
         known = f"one of {', '.join(map(repr, PROXIES))}, or of a plugin that is loaded"
         cure = f"choose one of these, or load the plugin that has it{did_you_mean(name, PROXIES)}"
         raise refusal("proxy", name, known, cure)

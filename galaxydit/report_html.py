@@ -3,13 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from galaxydit.foreign_text import one_line
-from galaxydit.outcome import expected_fidelity
-
-if TYPE_CHECKING:
-    from galaxydit.report import CallRecord, Report
+from galaxydit.outcome import Reported, expected_fidelity
 
 COMPUTED, REUSED = "#1f6f8b", "#f2a541"
 MOST_ROWS = 8  # of the strip: transformers, branches and samples
@@ -21,7 +18,16 @@ TABLE = "border-collapse:collapse;color:inherit;font:inherit;margin-bottom:6px"
 CELL = "padding:2px 12px 2px 0;text-align:left;vertical-align:top"
 
 
-def report_html(report: "Report") -> str:
+class Shown(Reported, Protocol):
+    """The part of a `galaxydit.report.Report` that a notebook shows."""
+
+    @property
+    def taken(self) -> str: ...
+    @property
+    def all_notes(self) -> Sequence[str]: ...
+
+
+def report_html(report: Shown) -> str:
     """The HTML of a report. Names and notes, which models and users wrote, are escaped."""
     rows = "".join(
         f'<tr><th scope="row" style="{CELL}">{_text(name)}</th><td style="{CELL}">{_text(value)}</td></tr>'
@@ -34,7 +40,7 @@ def _text(value: object) -> str:
     return escape(one_line(str(value)))
 
 
-def _facts(report: "Report") -> Iterator[tuple[str, str]]:
+def _facts(report: Shown) -> Iterator[tuple[str, str]]:
     fraction = report.compute_fraction
     reached = f"{1 / fraction:.2f}x" if fraction else "infinite"
     yield "asked for", "settings by hand" if report.goal is None else report.goal.text
@@ -48,9 +54,9 @@ def _facts(report: "Report") -> Iterator[tuple[str, str]]:
         yield "note", note
 
 
-def _strip(report: "Report") -> str:
+def _strip(report: Shown) -> str:
     """An SVG with a row for each branch: high dark cells are computed steps, low light ones reused."""
-    calls: dict[str, list[CallRecord]] = {}
+    calls: dict[str, list[Any]] = {}
     for call, label in zip(report.calls, _labels(report.calls), strict=True):
         calls.setdefault(label, []).append(call)
     shown = dict(list(calls.items())[:MOST_ROWS])
@@ -81,7 +87,7 @@ def _strip(report: "Report") -> str:
     )
 
 
-def _labels(calls: "Sequence[CallRecord]") -> list[str]:
+def _labels(calls: Sequence[Any]) -> list[str]:
     """The row of each call: its branch, with transformer and sample where there are several."""
     has_transformers = len({call.transformer for call in calls}) > 1
     has_samples = len({call.sample for call in calls}) > 1

@@ -19,7 +19,17 @@ from galaxydit.request import QUALITIES, QualityName, Request, RequestArguments
 pytest.importorskip("mypy", reason="mypy is not installed: pip install -e '.[core-dev]'")
 
 ROOT = Path(__file__).parent.parent
-SOURCES = ("galaxydit", "pipelines", "calibration", "eval", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = (
+    "galaxydit",
+    "pipelines",
+    "calibration",
+    "eval",
+    "docs",
+    "pyproject.toml",
+    "setup.py",
+    "README.md",
+    "LICENSE",
+)
 RIGHT = """\
 import galaxydit
 from galaxydit import GalaxyDiTConfig, Proxy, Report, Threshold

@@ -35,7 +35,7 @@ def test_order_0_is_chosen_only_if_it_is_ahead_beyond_chance(leads: list[float],
 @pytest.mark.parametrize(("lead", "policy"), [(1.0, "proxy"), (0.0, "schedule"), (-1.0, "schedule")])
 def test_auto_takes_the_proxy_only_where_it_is_better_beyond_chance(drafted: Profile, lead: float, policy: str) -> None:
     asked = [one.speedup for one in drafted.evidence.verifications]
-    schedule, noise = [30.0, 31.0, 32.0, 33.0], [0.1, -0.1, 0.2, -0.2]
+    schedule, noise = [29.0, 30.0, 31.0, 32.0, 33.0, 34.0], [0.1, -0.1, 0.2, -0.2, 0.3, -0.3]
     proxy = [psnr + lead + extra for psnr, extra in zip(schedule, noise, strict=True)]
     verified = [
         row
@@ -48,7 +48,7 @@ def test_auto_takes_the_proxy_only_where_it_is_better_beyond_chance(drafted: Pro
     assert [one.psnr_db for one in measured.evidence.verifications] == [31.5] * len(asked)
     for one in measured.evidence.proxy_verifications:
         assert one.psnr_low <= one.psnr_db <= one.psnr_high
-        assert one.prompts == 4
+        assert one.prompts == 6
 
 
 def test_without_proxy_results_the_schedule_serves(drafted: Profile) -> None:

@@ -217,5 +217,11 @@ def test_every_command_says_what_it_does_before_torch_is_loaded(folder: Path) ->
         [sys.executable, "-c", script, repr(commands), "130"], capture_output=True, text=True, check=False, cwd=folder
     )
     assert finished.returncode == 0, finished.stderr
-    said = ["loading wan-tiny"] * 4 + ["loading the methods", "loading torch", "job.toml: starting"]
+    models = [
+        "loading torch and diffusers",
+        "loading wan-tiny",
+        "loading torch and diffusers",
+        "loading torch and diffusers",
+    ]
+    said = [*models, "loading the methods", "loading torch", "loading diffusers", "job.toml: starting"]
     assert [line for line in finished.stderr.splitlines() if line in said] == said

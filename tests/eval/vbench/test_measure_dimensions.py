@@ -49,7 +49,7 @@ def test_other_prompts_go_through_the_custom_mode_with_every_video(make_run, fak
         assert (score.drop is None) == (variant == "baseline")
     drop = results.variants["fast"].dimensions["temporal_flickering"].drop
     assert drop.pairs == 10
-    assert drop.low <= drop.mean <= drop.high
+    assert drop.low is None  # five captions
 
 
 def test_each_file_is_the_video_of_the_prompt_that_upstream_is_told(make_run, fake_environment, seen):
