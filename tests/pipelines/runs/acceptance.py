@@ -26,7 +26,7 @@ from rich.table import Table
 
 from galaxydit.commands.console import resumable
 from galaxydit.pipelines.runs import Executor, OnRay, Record, Store, Unit, run
-from galaxydit.pipelines.runs.progress import tally
+from galaxydit.pipelines.runs.tally import tally
 from galaxydit.pipelines.runs.run import Progress
 
 PATIENCE = 60.0  # seconds for a driver whose cluster died to end by itself
