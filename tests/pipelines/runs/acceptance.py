@@ -26,8 +26,8 @@ from rich.table import Table
 
 from galaxydit.commands.console import resumable
 from galaxydit.pipelines.runs import Executor, OnRay, Record, Store, Unit, run
-from galaxydit.pipelines.runs.tally import tally
 from galaxydit.pipelines.runs.run import Progress
+from galaxydit.pipelines.runs.tally import tally
 
 PATIENCE = 60.0  # seconds for a driver whose cluster died to end by itself
 STOP_WITHIN = 30.0  # seconds between SIGTERM and SIGKILL, the default of Kubernetes and of Slurm
