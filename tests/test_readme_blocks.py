@@ -11,6 +11,7 @@ import galaxydit
 from galaxydit.cli import main
 from galaxydit.pipelines import model_names
 from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.published_models import CHECKPOINTS, Checkpoint
 from galaxydit.pipelines.settings import GenerationSettings
 
 ROOT = Path(__file__).parent.parent
@@ -168,6 +169,7 @@ def as_small(job: str) -> str:
 def test_python_runs(page: Path, tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setitem(CHECKPOINTS, "tiny", Checkpoint(str(tiny_wan_folder), SETTINGS))
     for code in [code for each, code in PYTHON if each == page]:
         names = {"galaxydit": galaxydit, "pipe": load_pipeline(tiny_wan_folder), "Path": Path, "SETTINGS": SETTINGS}
         for text, replacement in SMALLER.items():

@@ -132,7 +132,7 @@ def main(
     figures = figures_of(rows)
     content = {"rows": [without_recording(row) for row in rows], "figures": [asdict(figure) for figure in figures]}
     with replacing(out / "figures.json") as unfinished:
-        unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        unfinished.write_text(json.dumps(content) + "\n", encoding="utf-8")
     Console().print(table_of(figures))
 
 
