@@ -211,14 +211,16 @@ def by_caption(psnrs: Mapping[tuple[str, str], float]) -> list[float]:
     return list(map(fmean, found.values()))
 
 
-def lead(differences: Sequence[float]) -> str:
+def lead(differences: Sequence[float], digits: int = 1) -> str:
     """Mean with its 95 % interval, "level" where that holds 0; "same" if every difference is 0."""
     if not any(differences):
         return "same" if differences else DASH
-    mean, (low, high) = fmean(differences), interval(differences)
+    form = f"+.{digits}f"
+    mean = fmean(differences)
+    low, high = interval(differences)
     if low is None or high is None:
-        return f"{mean:+.1f}"
-    return f"{mean:+.1f} ({low:+.1f} to {high:+.1f})" + ", level" * (low <= 0 <= high)
+        return f"{mean:{form}}"
+    return f"{mean:{form}} ({low:{form}} to {high:{form}})" + ", level" * (low <= 0 <= high)
 
 
 def read(path: Path) -> Any:

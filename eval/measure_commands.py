@@ -54,7 +54,7 @@ SIZED = ("demo", "calibrate", "generate", "compare", "validate")  # take a size;
 
 
 @dataclass(frozen=True)
-class Sizes:
+class SmallerVideos:
     """Options that make all videos smaller, for a trial of this program; without any, the real sizes."""
 
     options: str = ""
@@ -75,7 +75,7 @@ class Sizes:
 
 
 def measure(
-    names: Sequence[str], work: Path, out: Path, sizes: Sizes, conditions: Mapping[str, Any]
+    names: Sequence[str], work: Path, out: Path, sizes: SmallerVideos, conditions: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Run the commands that `out` has not for these conditions, in the folder `work`; returns the content of `out`.
 
@@ -104,7 +104,7 @@ def measure(
     return {"conditions": conditions, "commands": rows}
 
 
-def conditions_now(sizes: Sizes) -> dict[str, Any]:
+def conditions_now(sizes: SmallerVideos) -> dict[str, Any]:
     """Processor, usable cores and versions, which the seconds depend on."""
     import torch
 
@@ -146,7 +146,7 @@ def main() -> None:
     )
     parser.add_argument("--again", action="store_true", help="forget what is measured, and empty --work")
     given = parser.parse_args()
-    names, sizes = [name.strip() for name in given.only.split(",")], Sizes(given.sizes)
+    names, sizes = [name.strip() for name in given.only.split(",")], SmallerVideos(given.sizes)
     if unknown := [name for name in names if name not in CHAIN]:
         parser.error(f"--only {unknown[0]!r} is no command of the chain: choose of {', '.join(CHAIN)}")
     if given.again:

@@ -18,9 +18,9 @@ from rich.console import Console
 from tqdm import tqdm
 
 from galaxydit import FixedSteps, GalaxyDiTConfig
-from galaxydit.calibration.bootstrap import interval
 from galaxydit.calibration.recording import Array, Recording
 from galaxydit.calibration.search import FullSteps, ScheduleError, planned_schedules
+from galaxydit.eval.compared import lead
 from galaxydit.eval.model_page.measured_model import SHIPPED, Folder, Weights, load_measured
 from galaxydit.files import replacing
 from galaxydit.pipelines.generate import generate
@@ -122,17 +122,9 @@ def table_of(
         one_plan = psnrs_of(content, rows, planned, FOR_ALL)
         for way in WAYS:
             values = psnrs_of(content, rows, planned, way)
-            difference = "" if way == FOR_ALL else difference_text(values - one_plan)
+            difference = "" if way == FOR_ALL else lead((values - one_plan).tolist(), digits=2)
             cells.append((f"{speedup:g}x, {way}", f"{fmean(values):.1f}", difference, str(len(values))))
     return Table(("plan", "PSNR, dB", "minus one plan for all, dB", "n"), cells)
-
-
-def difference_text(differences: Array) -> str:
-    """The mean difference in dB, with its 95 % interval if there are prompts enough for one."""
-    low, high = interval(differences)
-    if low is None or high is None:
-        return f"{fmean(differences):+.2f}"
-    return f"{fmean(differences):+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def main(

@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 
 from galaxydit.cli import app
-from galaxydit.eval.measure_commands import CHAIN, Sizes, commands_section, measure
+from galaxydit.eval.measure_commands import CHAIN, SmallerVideos, commands_section, measure
 
 SMALL = "--width 32 --height 32 --frames 5 --steps 10"
 CONDITIONS = {"device": "a processor", "cores": 2}
@@ -34,13 +34,13 @@ def test_a_command_that_is_measured_is_not_run_again_and_a_changed_one_takes_the
     ran: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names, out = ["demo", "calibrate", "generate"], tmp_path / "commands.json"
-    measure(names[:1], tmp_path, out, Sizes(), CONDITIONS)
-    measure(names, tmp_path, out, Sizes(), CONDITIONS)
+    measure(names[:1], tmp_path, out, SmallerVideos(), CONDITIONS)
+    measure(names, tmp_path, out, SmallerVideos(), CONDITIONS)
     assert [command.split()[0] for command in ran] == names
     monkeypatch.setitem(CHAIN, "calibrate", "calibrate --model other --out wan-tiny.json")
-    measure(names, tmp_path, out, Sizes(), CONDITIONS)
+    measure(names, tmp_path, out, SmallerVideos(), CONDITIONS)
     assert [command.split()[0] for command in ran[3:]] == names[1:]
-    measure(names, tmp_path, out, Sizes(), CONDITIONS | {"cores": 4})
+    measure(names, tmp_path, out, SmallerVideos(), CONDITIONS | {"cores": 4})
     assert len(ran) == 8
 
 
@@ -48,7 +48,7 @@ def test_a_command_that_fails_is_not_recorded(ran: list[str], tmp_path: Path, mo
     monkeypatch.setitem(CHAIN, "calibrate", "calibrate fails")
     out = tmp_path / "commands.json"
     with pytest.raises(subprocess.CalledProcessError):
-        measure(["demo", "calibrate"], tmp_path, out, Sizes(), CONDITIONS)
+        measure(["demo", "calibrate"], tmp_path, out, SmallerVideos(), CONDITIONS)
     section = commands_section(tmp_path, tmp_path / "README.md")
     assert "Measured on a processor, 2 cores" in section
     assert "`galaxydit demo`" in section
@@ -59,7 +59,7 @@ def test_a_command_that_fails_is_not_recorded(ran: list[str], tmp_path: Path, mo
 def test_each_command_of_the_chain_exists_with_its_options(sizes: str) -> None:
     root: Any = get_command(app)
     for name in CHAIN:
-        words = shlex.split(Sizes(sizes).command(name))
+        words = shlex.split(SmallerVideos(sizes).command(name))
         command = root
         for word in name.split():
             command = command.commands[word]
@@ -68,6 +68,6 @@ def test_each_command_of_the_chain_exists_with_its_options(sizes: str) -> None:
 
 
 def test_the_job_of_a_trial_has_its_sizes() -> None:
-    assert tomllib.loads(Sizes().job)["steps"] == 50
-    small = tomllib.loads(Sizes(SMALL).job)
+    assert tomllib.loads(SmallerVideos().job)["steps"] == 50
+    small = tomllib.loads(SmallerVideos(SMALL).job)
     assert (small["steps"], small["width"], small["variants"]["half"]["steps"]) == (10, 32, 5)
