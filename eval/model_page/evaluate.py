@@ -6,7 +6,7 @@ caption is written when it is measured, so that the command goes on after an int
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +20,7 @@ from tqdm import tqdm
 from galaxydit.calibration.generation_observer import observed
 from galaxydit.calibration.recording import Recording
 from galaxydit.eval.model_page.evaluation_figures import Figure, figures_of
+from galaxydit.eval.model_page.in_parallel import Processes, mapped
 from galaxydit.eval.model_page.measured_model import SHIPPED, Folder, Weights, load_measured
 from galaxydit.eval.model_page.observed_blocks import observed_blocks
 from galaxydit.files import replacing
@@ -94,21 +95,32 @@ def measure(
     return json.loads(json.dumps(row)), frames
 
 
-def evaluate(pipe: Any, captions: Sequence[str], out: Path, first_seed: int, settings: GenerationSettings) -> list[Any]:
-    """The rows of all captions; those that `out` has already are read, and each new one is written with its video."""
-    out.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for index, caption in enumerate(tqdm(captions, desc="captions")):
-        path = out / f"caption-{index:02d}.json"
-        if path.exists():
-            row = json.loads(path.read_text(encoding="utf-8"))
-        else:
-            row, frames = measure(pipe, caption, first_seed + index, index, settings)
-            save_video(frames, path.with_suffix(".mp4"), settings.fps)
-            with replacing(path) as unfinished:
-                unfinished.write_text(json.dumps(row), encoding="utf-8")
-        rows.append(row)
-    return rows
+@dataclass(frozen=True)
+class Task:
+    """What one process measures: one caption in a pipeline of `load_measured`."""
+
+    caption: str
+    seed: int
+    index: int
+    out: Path
+    model: Path
+    transformer: Path | None
+
+
+def in_process(task: Task) -> None:
+    pipe = load_measured(task.model, task.transformer)
+    evaluate(pipe, task.caption, task.seed, task.index, task.out, WAN_TINY)
+
+
+def evaluate(pipe: Any, caption: str, seed: int, index: int, out: Path, settings: GenerationSettings) -> None:
+    """Write the row and the video of a caption, unless `out` has them."""
+    path = out / f"caption-{index:02d}.json"
+    if path.exists():
+        return
+    row, frames = measure(pipe, caption, seed, index, settings)
+    save_video(frames, path.with_suffix(".mp4"), settings.fps)
+    with replacing(path) as unfinished:
+        unfinished.write_text(json.dumps(row), encoding="utf-8")
 
 
 def without_recording(row: dict[str, Any]) -> dict[str, Any]:
@@ -125,10 +137,16 @@ def main(
     transformer: Weights = None,
     prompts: Annotated[int, typer.Option(min=2, help="Number of unseen captions.")] = 48,
     seed: Annotated[int, typer.Option(help="Of the captions; the noise has seeds from 1000 times it on.")] = 4,
+    processes: Processes = 1,
 ) -> None:
     """Measure the figures of wan-tiny's page."""
-    pipe = load_measured(model, transformer)
-    rows = evaluate(pipe, draw_prompts(prompts, seed), out, 1000 * seed, WAN_TINY)
+    out.mkdir(parents=True, exist_ok=True)
+    captions = draw_prompts(prompts, seed)
+    tasks = [Task(text, 1000 * seed + place, place, out, model, transformer) for place, text in enumerate(captions)]
+    for _ in tqdm(mapped(in_process, tasks, processes), "captions", len(tasks)):
+        pass
+    paths = [out / f"caption-{index:02d}.json" for index in range(prompts)]
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     figures = figures_of(rows)
     content = {"rows": [without_recording(row) for row in rows], "figures": [asdict(figure) for figure in figures]}
     with replacing(out / "figures.json") as unfinished:

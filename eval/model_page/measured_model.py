@@ -1,5 +1,6 @@
 """The model that the figures are of: wan-tiny in float32, or with another transformer's weights."""
 
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -18,8 +19,12 @@ Weights = Annotated[
 SHIPPED = EMBEDDED["wan-tiny"]
 
 
+@cache
 def load_measured(folder: Path, transformer: Path | None) -> DiffusionPipeline:
-    """The pipeline in float32 without progress bars, because the figures must not hold the rounding of 16 bits."""
+    """The pipeline in float32 without progress bars, because the figures must not hold the rounding of 16 bits.
+
+    A process loads it once.
+    """
     pipe = load_pipeline(folder, dtype=torch.float32)
     pipe.set_progress_bar_config(disable=True)
     if transformer is not None:

@@ -6,8 +6,8 @@ own recording, which nobody has beforehand; and the plan by its proxy on an esti
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -21,8 +21,9 @@ from galaxydit import FixedSteps, GalaxyDiTConfig
 from galaxydit.calibration.recording import Array, Recording
 from galaxydit.calibration.search import FullSteps, ScheduleError, planned_schedules
 from galaxydit.eval.compared import lead
+from galaxydit.eval.model_page.in_parallel import Processes, mapped
 from galaxydit.eval.model_page.measured_model import SHIPPED, Folder, Weights, load_measured
-from galaxydit.files import replacing
+from galaxydit.files import write_json
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import WAN_TINY
@@ -80,28 +81,53 @@ def plans_of(
     return {way: planned_schedules(ScheduleError(source), growth, [count], 1)[count] for way, source in sources.items()}
 
 
-def measure(
-    pipe: Any,
+@dataclass(frozen=True)
+class Task:
+    """What one process measures: plans of one caption, given as computed steps, in a pipeline of `load_measured`."""
+
+    caption: str
+    seed: int
+    plans: tuple[FullSteps, ...]
+    model: Path
+    transformer: Path | None
+
+
+def in_process(task: Task) -> tuple[str, dict[str, float]]:
+    """The caption, and the PSNR in dB of each plan by its name."""
+    return task.caption, measure_plans(load_measured(task.model, task.transformer), task, WAN_TINY)
+
+
+def measure_plans(pipe: Any, task: Task, settings: GenerationSettings) -> dict[str, float]:
+    """The PSNR in dB of each plan of a task by its name."""
+    plain = generate(pipe, task.caption, settings, task.seed).frames
+    measured = {}
+    for full in task.plans:
+        config = GalaxyDiTConfig(FixedSteps(full))
+        with accelerated(pipe, config=config):
+            measured[name_of(full)] = psnr(generate(pipe, task.caption, settings, task.seed).frames, plain)
+    return measured
+
+
+def name_of(full: FullSteps) -> str:
+    return " ".join(map(str, full))
+
+
+def tasks_of(
     rows: Sequence[dict[str, Any]],
-    plans: Sequence[dict[str, FullSteps]],
-    out: Path,
-    settings: GenerationSettings,
-) -> dict[str, Any]:
-    """The content of the file `out`: by caption and plan, the PSNR in dB; equal plans are generated once."""
-    content: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
-    for row, planned in zip(tqdm(rows, desc="captions"), plans, strict=True):
-        measured = content.setdefault(row["caption"], {})
-        wanted = {" ".join(map(str, full)) for full in planned.values()} - measured.keys()
-        if not wanted:
-            continue
-        plain = generate(pipe, row["caption"], settings, row["seed"]).frames
-        for name in sorted(wanted):
-            config = GalaxyDiTConfig(FixedSteps(tuple(map(int, name.split()))))
-            with accelerated(pipe, config=config):
-                measured[name] = psnr(generate(pipe, row["caption"], settings, row["seed"]).frames, plain)
-        with replacing(out) as unfinished:
-            unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return content
+    plans: Mapping[float, Sequence[dict[str, FullSteps]]],
+    content: dict[str, dict[str, float]],
+    model: Path,
+    transformer: Path | None,
+) -> list[Task]:
+    """One task for each caption with plans that `content` lacks; equal plans are generated once."""
+    tasks = []
+    for index, row in enumerate(rows):
+        wanted = {full for planned in plans.values() for full in planned[index].values()}
+        known = content.get(row["caption"], {})
+        missing = tuple(sorted(full for full in wanted if name_of(full) not in known))
+        if missing:
+            tasks.append(Task(row["caption"], row["seed"], missing, model, transformer))
+    return tasks
 
 
 def psnrs_of(
@@ -110,7 +136,7 @@ def psnrs_of(
     """PSNR in dB of each video by one way of planning, `(videos,)`."""
     values = []
     for row, planned in zip(rows, plans, strict=True):
-        values.append(content[row["caption"]][" ".join(map(str, planned[way]))])
+        values.append(content[row["caption"]][name_of(planned[way])])
     return np.array(values)
 
 
@@ -135,6 +161,7 @@ def main(
     transformer: Weights = None,
     proxy: Annotated[str, typer.Option(help="By which a video's plan is estimated.")] = "block_output",
     speedups: Annotated[str, typer.Option(help="With commas.")] = "2,2.5,3",
+    processes: Processes = 1,
 ) -> None:
     """Compare plans for each video with one plan for all."""
     rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(figures.glob("caption-*.json"))]
@@ -144,10 +171,13 @@ def main(
     for speedup in map(float, speedups.split(",")):
         count = full_step_count(recordings[0].steps, speedup)
         plans[speedup] = [plans_of(recordings, index, count, proxy, growth) for index in range(len(rows))]
-    pipe = load_measured(model, transformer)
     content: dict[str, Any] = {}
-    for planned in plans.values():
-        content = measure(pipe, rows, planned, out, WAN_TINY)
+    if out.exists():
+        content = json.loads(out.read_text(encoding="utf-8"))
+    tasks = tasks_of(rows, plans, content, model, transformer)
+    for caption, measured in tqdm(mapped(in_process, tasks, processes), "captions", len(tasks)):
+        content.setdefault(caption, {}).update(measured)
+        write_json(out, content)
     Console().print(table_of(content, rows, plans))
 
 

@@ -22,10 +22,11 @@ from rich.console import Console
 from scipy.stats import spearmanr
 from tqdm import tqdm
 
-from galaxydit.eval.methods.method_registry import load_method
+from galaxydit.eval.methods.method_registry import load_method, slug_of
 from galaxydit.eval.methods.step_lists import STEP_LISTS
+from galaxydit.eval.model_page.in_parallel import Processes, mapped
 from galaxydit.eval.model_page.measured_model import SHIPPED, Folder, Weights, load_measured
-from galaxydit.files import replacing
+from galaxydit.files import replacing, write_json
 from galaxydit.pipelines.compute_counter import BlockPart, measure_parts
 from galaxydit.pipelines.generate import GeneratedVideo
 from galaxydit.pipelines.psnr import psnr
@@ -157,25 +158,41 @@ class Bench:
         return generate_with(self._pipe, caption, settings, seed, attach, parts)
 
 
-def measure(bench: Bench, rows: Sequence[PublishedRow], captions: Sequence[str], out: Path) -> dict[str, Any]:
-    """The content of `out` / rows.json: by row, its setting and the PSNR in dB of each caption; written as it grows."""
-    path = out / "rows.json"
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    for row in tqdm(rows, desc="rows"):
-        measured = content.setdefault(row.name, {"psnr": {}})
-        if all(caption in measured["psnr"] for caption in captions):
-            continue
-        if "setting" not in measured:
-            measured["setting"] = json.loads(json.dumps(bench.setting_of(row)))
-        for index, caption in enumerate(captions):
-            if caption in measured["psnr"]:
-                continue
+@dataclass(frozen=True)
+class Task:
+    """What one process measures: a row on all captions, with the files of `load_measured`."""
+
+    row: PublishedRow
+    captions: tuple[str, ...]
+    out: Path
+    model: Path
+    transformer: Path | None
+
+
+def in_process(task: Task) -> tuple[str, dict[str, Any]]:
+    """The row's name, and what `measure_row` measures."""
+    bench = Bench(load_measured(task.model, task.transformer), task.out, WAN_TINY)
+    return task.row.name, measure_row(bench, task.row, task.captions, task.out)
+
+
+def measure_row(bench: Bench, row: PublishedRow, captions: Sequence[str], out: Path) -> dict[str, Any]:
+    """The row's setting and the PSNR in dB of each caption, written to a file of `out` as they come."""
+    path = out / "rows" / f"{slug_of(row.name)}.json"
+    measured: dict[str, Any] = {"psnr": {}}
+    if path.exists():
+        measured = json.loads(path.read_text(encoding="utf-8"))
+    if all(caption in measured["psnr"] for caption in captions):
+        return measured
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if "setting" not in measured:
+        measured["setting"] = json.loads(json.dumps(bench.setting_of(row)))
+    for index, caption in enumerate(captions):
+        if caption not in measured["psnr"]:
             reference = bench.plain_frames(row, caption, index)
             video = bench.video(row, measured["setting"], caption, index)
             measured["psnr"][caption] = psnr(video.frames, reference)
-            with replacing(path) as unfinished:
-                unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return content
+            write_json(path, measured)
+    return measured
 
 
 def table_of(rows: Sequence[PublishedRow], content: dict[str, Any]) -> Table:
@@ -208,11 +225,14 @@ def main(
     transformer: Weights = None,
     prompts: Annotated[int, typer.Option(min=1, help="Number of unseen captions.")] = 16,
     seen: Annotated[bool, typer.Option(help="Only the rows that were looked at when the world was chosen.")] = False,
+    processes: Processes = 1,
 ) -> None:
     """Repeat the published rows on a model, and show both."""
-    pipe = load_measured(model, transformer)
     rows = [row for row in ROWS if row.seen or not seen]
-    content = measure(Bench(pipe, out, WAN_TINY), rows, draw_prompts(prompts, CAPTION_SEED), out)
+    captions = tuple(draw_prompts(prompts, CAPTION_SEED))
+    tasks = [Task(row, captions, out, model, transformer) for row in rows]
+    content = dict(tqdm(mapped(in_process, tasks, processes), "rows", len(tasks)))
+    write_json(out / "rows.json", {row.name: content[row.name] for row in rows})
     Console().print(table_of(rows, content))
 
 

@@ -214,7 +214,8 @@ class RequestOptions:
 
 @dataclass(frozen=True)
 class RayOptions:
-    """Where videos are made. Raises typer.BadParameter for --workers or --gpus-per-worker without --ray."""
+    """Where videos are made. Raises typer.BadParameter for --workers or --gpus-per-worker without --ray, and for
+    --processes with it."""
 
     section: ClassVar = "Cluster"
 
@@ -223,17 +224,24 @@ class RayOptions:
     gpus_per_worker: Annotated[
         int | None, typer.Option(min=0, help="With --ray: GPUs of one video (context parallel); by default one.")
     ] = None
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Processes that share this machine's device, for small models.")
+    ] = None
 
     def __post_init__(self) -> None:
+        if self.ray is not None and self.processes is not None:
+            raise typer.BadParameter(f"--processes={self.processes} has no effect with --ray: take --workers")
         for name, value in (("--workers", self.workers), ("--gpus-per-worker", self.gpus_per_worker)):
             if self.ray is None and value is not None:
                 raise typer.BadParameter(f"{name}={value} has no effect without --ray: add --ray, or leave it out")
 
     def executor(self) -> "AbstractContextManager[Executor]":
-        """Return a context manager of the executor that makes videos: in this process, or on Ray with --ray."""
-        from galaxydit.pipelines.runs import InProcess, OnRay
+        """Return a context manager of the executor that makes videos: in this process, in --processes, or on --ray."""
+        from galaxydit.pipelines.runs import InProcess, InProcesses, OnRay
 
-        return nullcontext(InProcess()) if self.ray is None else OnRay(self.ray, self.workers, self.gpus_per_worker)
+        if self.ray is not None:
+            return OnRay(self.ray, self.workers, self.gpus_per_worker)
+        return nullcontext(InProcess()) if self.processes is None else InProcesses(self.processes)
 
     def load(self, model: ModelOptions) -> "tuple[DiffusionPipeline, Callable[[], DiffusionPipeline] | None]":
         """The pipeline on the device, and None; with --ray on the CPU, and a function to load it on a worker."""

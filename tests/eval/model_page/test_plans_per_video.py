@@ -1,7 +1,7 @@
 """Plans by video, on recordings whose changes are known, and on a random pipeline."""
 
-import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +12,11 @@ from galaxydit.eval.model_page.plans_per_video import (
     FOR_ALL,
     OWN,
     estimated_by_proxy,
-    measure,
+    measure_plans,
     plans_of,
     psnrs_of,
     table_of,
+    tasks_of,
 )
 from galaxydit.pipelines.published_models import WAN_TINY
 from galaxydit.profiles.evidence import ErrorPropagation
@@ -60,14 +61,14 @@ def test_a_perfect_proxy_gives_the_changes_of_the_video():
     assert estimated.products[0, 0] == pytest.approx(expected * (LATE[0] / LATE[10]) ** 2 / 3**2)
 
 
-def test_every_plan_has_its_psnr_and_equal_plans_are_generated_once(tiny_wan_pipeline, tmp_path):
-    rows = [{"caption": each.prompt, "seed": each.seed} for each in RECORDINGS[:1]] * 2
+def test_every_plan_has_its_psnr_and_equal_plans_are_generated_once(tiny_wan_pipeline):
+    rows = [{"caption": each.prompt, "seed": each.seed} for each in RECORDINGS[:1]]
     plan = tuple(range(0, STEPS, 2))
-    plans = [{FOR_ALL: plan, OWN: (*plan, STEPS - 1), BY_PROXY: plan}] * 2
-    path = tmp_path / "plans.json"
-    content = measure(tiny_wan_pipeline, rows, plans, path, QUICK)
-    assert json.loads(path.read_text()) == content
-    assert len(content[rows[0]["caption"]]) == 2
-    assert measure(None, rows, plans, path, QUICK) == content
-    assert (psnrs_of(content, rows, plans, FOR_ALL) == psnrs_of(content, rows, plans, BY_PROXY)).all()
-    assert len(table_of(content, rows, {2.0: plans}).rows) == 3
+    plans = {2.0: [{FOR_ALL: plan, OWN: (*plan, STEPS - 1), BY_PROXY: plan}]}
+    (task,) = tasks_of(rows, plans, {}, Path("model"), None)
+    content = {task.caption: measure_plans(tiny_wan_pipeline, task, QUICK)}
+    assert len(content[task.caption]) == 2
+    assert tasks_of(rows, plans, content, Path("model"), None) == []
+    at_2x = plans[2.0]
+    assert (psnrs_of(content, rows, at_2x, FOR_ALL) == psnrs_of(content, rows, at_2x, BY_PROXY)).all()
+    assert len(table_of(content, rows, plans).rows) == 3

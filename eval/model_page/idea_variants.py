@@ -1,0 +1,131 @@
+"""The variants by which the ideas of GalaxyDiT (arXiv 2512.03451) are judged on wan-tiny."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+from galaxydit import GalaxyDiTConfig
+from galaxydit.eval.methods.method import Context
+from galaxydit.eval.methods.method_registry import load_method
+from galaxydit.families import Family
+from galaxydit.pipelines.trial import accelerated
+from galaxydit.policies.proxy_threshold import ProxyThreshold
+from galaxydit.profiles.resolve import resolve
+from galaxydit.proxies import PROXIES, proxies_of
+from galaxydit.request import PAPER, PROXY, SCHEDULE, Request
+from galaxydit.runtime.slope_guard import SlopeGuard
+
+SPEEDUPS = (2.0, 2.5, 3.0)
+SCHEDULED, MOVED, ALONE = "schedule", "proxy", "branches alone"
+LARGE_STEPS = (1e-4, 10.0)  # thresholds, between which one with the wanted compute is looked for
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to generate at `speedup` by compute.
+
+    `attach` takes pipeline, profile and threshold; `thresholds` is their range, None where none is looked for.
+    """
+
+    name: str
+    speedup: float
+    attach: Callable[[Any, str, float], Context]
+    thresholds: tuple[float, float] | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}, {self.speedup:g}x"
+
+
+def variants_of(family: Family) -> list[Variant]:
+    """All variants for a model of this family."""
+    variants = []
+    for speedup in SPEEDUPS:
+        variants.append(_configured(SCHEDULED, speedup, SCHEDULE))
+        # How much of a video's deviation from the mean distance counts; 0 is the schedule.
+        variants.append(_moved(1.0, speedup))
+        variants.append(_moved(1.0, speedup, guidance_alignment=False))
+    variants.append(_moved(0.5, 2.0))
+    variants.append(_configured("schedule, first fifth computed", 2.0, SCHEDULE, warmup=0.2))
+    for speedup in (2.0, 3.0):
+        variants.append(Variant("schedule without the slope's guard", speedup, _unguarded(speedup)))
+    variants.append(_paper("paper's rule", guidance_alignment=True))
+    variants.append(_paper("paper's rule, branches alone", guidance_alignment=False))
+    for proxy in proxies_of(family):
+        if PROXIES[proxy].differs_by_sample and PROXIES[proxy].distance == "l1":
+            variants.append(_threshold_on(proxy))
+    variants.append(_peer("FirstBlockCache", {}))
+    variants.append(_peer("DBCache", {"warmup_steps": 2, "first_blocks": 1}))
+    return variants
+
+
+def _config(pipe: Any, request: Request) -> GalaxyDiTConfig:
+    return resolve(pipe, request).config
+
+
+def _configured(name: str, speedup: float, policy: Any, **changes: Any) -> Variant:
+    def attach(pipe: Any, profile: str, _: float) -> Context:
+        config = _config(pipe, Request(speedup=speedup, policy=policy, profile=profile))
+        return accelerated(pipe, config=replace(config, **changes))
+
+    return Variant(name, speedup, attach)
+
+
+def _moved(weight: float, speedup: float, *, guidance_alignment: bool = True) -> Variant:
+    def attach(pipe: Any, profile: str, _: float) -> Context:
+        config = _config(pipe, Request(speedup=speedup, policy=PROXY, profile=profile))
+        assert isinstance(config.policy, ProxyThreshold)
+        policy = replace(config.policy, deviation_weight=weight)
+        return accelerated(pipe, config=replace(config, policy=policy, guidance_alignment=guidance_alignment))
+
+    name = f"{MOVED}, weight {weight:g}"
+    return Variant(name if guidance_alignment else f"{name}, {ALONE}", speedup, attach)
+
+
+def _unguarded(speedup: float) -> Callable[[Any, str, float], Context]:
+    def attach(pipe: Any, profile: str, _: float) -> Context:
+        config = _config(pipe, Request(speedup=speedup, policy=SCHEDULE, profile=profile))
+        return _Unguarded(accelerated(pipe, config=config))
+
+    return attach
+
+
+class _Unguarded(ExitStack):
+    """A context in which predictions follow the slope wherever it failed before."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__()
+        self._context = context
+
+    def __enter__(self) -> Any:
+        super().__enter__()
+        self.enter_context(patch.object(SlopeGuard, "allows", return_value=True))
+        return self.enter_context(self._context)
+
+
+def _paper(name: str, *, guidance_alignment: bool) -> Variant:
+    """The rule of arXiv 2512.03451, with the profile's proxy."""
+
+    def attach(pipe: Any, profile: str, threshold: float) -> Context:
+        config = _config(pipe, Request(threshold=threshold, policy=PAPER, profile=profile))
+        return accelerated(pipe, config=replace(config, keep_last=0, guidance_alignment=guidance_alignment))
+
+    return Variant(name, 2.0, attach, LARGE_STEPS)
+
+
+def _threshold_on(proxy: Any) -> Variant:
+    """This project's prediction and correction, with one threshold on a proxy in place of a plan."""
+
+    def attach(pipe: Any, profile: str, threshold: float) -> Context:
+        return accelerated(pipe, threshold=threshold, proxy=proxy, profile=profile)
+
+    return Variant(f"threshold on {proxy}", 2.0, attach, LARGE_STEPS)
+
+
+def _peer(name: str, setting: dict[str, Any]) -> Variant:
+    def attach(pipe: Any, _: str, threshold: float) -> Context:
+        return load_method(name).attach(pipe, setting | {"threshold": threshold}, None)
+
+    return Variant(name, 2.0, attach, LARGE_STEPS)

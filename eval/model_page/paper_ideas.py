@@ -1,0 +1,212 @@
+"""Judge the paper's ideas by videos of wan-tiny: `python -m galaxydit.eval.model_page.paper_ideas --out FOLDER`.
+
+All variants of `idea_variants` generate the same captions, which training and calibration never saw, in float32. A
+variant with a threshold gets the one with the wanted compute on captions of the calibration; compute is counted in
+operations of the blocks, with what reading the proxy costs. The command goes on after an interruption.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from tqdm import tqdm
+
+import galaxydit
+from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
+from galaxydit.eval.compared import lead
+from galaxydit.eval.model_page.idea_variants import ALONE, MOVED, SCHEDULED, SPEEDUPS, Variant, variants_of
+from galaxydit.eval.model_page.in_parallel import Processes, mapped
+from galaxydit.eval.model_page.measured_model import SHIPPED, load_measured
+from galaxydit.files import write_json
+from galaxydit.pipelines.compute_counter import BlockPart, measure_parts
+from galaxydit.pipelines.conditions import device_name, package_versions
+from galaxydit.pipelines.psnr import psnr
+from galaxydit.pipelines.published_models import WAN_TINY
+from galaxydit.pipelines.table import Table
+from galaxydit.pipelines.trial import generate_with, plain
+from galaxydit.pipelines.wan_tiny.world import draw_prompts
+from galaxydit.runtime.recognition import family_of
+
+SHIPPED_PROFILE = Path(galaxydit.__file__).parent / "profiles" / "wan-tiny.json"
+CAPTION_SEED = 4  # of the captions of the model's page, whose noise has the seeds from 4000 on
+TUNING_SEED = 60_000
+TUNED = 3  # captions on which a threshold is looked for
+TRIALS = 8  # of its bisection
+AT_ONCE = 12  # variants of a caption that one process makes
+THRESHOLDS, ROWS = "thresholds", "rows"
+WEIGHTED = f"{MOVED}, weight 1"
+CHEAPEST = ("noisy_latent", "filtered_latent")  # proxies that no block has to run for
+
+Measured = dict[str, dict[str, float]]
+"""By variant, the PSNR in dB and the compute fraction."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one process does: variants on one caption, or, without a caption, the search for a threshold."""
+
+    profile: str
+    variants: tuple[str, ...]
+    caption: str = ""
+    seed: int = 0
+    thresholds: tuple[tuple[str, float], ...] = ()
+
+
+@cache
+def loaded() -> tuple[Any, tuple[BlockPart, ...]]:
+    """The pipeline of this process, and the parts of its blocks."""
+    pipe = load_measured(SHIPPED, None)
+    return pipe, measure_parts(pipe, read_prompts(WAN_TINY_PROMPTS)[0], WAN_TINY)
+
+
+@cache
+def variants() -> dict[str, Variant]:
+    return {variant.key: variant for variant in variants_of(family_of(loaded()[0].transformer))}
+
+
+def compute_of(variant: Variant, profile: str, threshold: float, captions: list[str]) -> float:
+    """Mean compute fraction of a variant."""
+    pipe, parts = loaded()
+    # Each step calls the blocks once for each branch of guidance.
+    whole = 2 * (WAN_TINY.steps or 0) * sum(part.flops for part in parts)
+    fractions = []
+    for index, caption in enumerate(captions):
+        seed = TUNING_SEED + index
+        made = generate_with(pipe, caption, WAN_TINY, seed, lambda p: variant.attach(p, profile, threshold), parts)
+        fractions.append(made.operations / whole)
+    return fmean(fractions)
+
+
+def find_threshold(task: Task) -> tuple[str, float]:
+    """The threshold whose compute is nearest to 1 / speedup, by bisection on captions of the calibration."""
+    variant = variants()[task.variants[0]]
+    assert variant.thresholds is not None
+    captions = read_prompts(WAN_TINY_PROMPTS)[:TUNED]
+    wanted = 1 / variant.speedup
+    low, high = map(math.log, variant.thresholds)
+    found: dict[float, float] = {}
+    for _ in range(TRIALS):
+        threshold = math.exp((low + high) / 2)
+        found[threshold] = compute_of(variant, task.profile, threshold, captions)
+        if found[threshold] > wanted:
+            low = math.log(threshold)
+        else:
+            high = math.log(threshold)
+    return variant.key, min(found, key=lambda threshold: abs(found[threshold] - wanted))
+
+
+def generate_variants(task: Task) -> tuple[str, Measured]:
+    """The caption, and what its variants measure."""
+    pipe, parts = loaded()
+    thresholds = dict(task.thresholds)
+    reference = generate_with(pipe, task.caption, WAN_TINY, task.seed, plain, parts)
+    measured: Measured = {}
+    for key in task.variants:
+        variant, threshold = variants()[key], thresholds.get(key, 0.0)
+        made = generate_with(
+            pipe,
+            task.caption,
+            WAN_TINY,
+            task.seed,
+            lambda p, variant=variant, threshold=threshold: variant.attach(p, task.profile, threshold),  # type: ignore[misc]
+            parts,
+        )
+        fraction = made.operations / reference.operations
+        measured[key] = {"psnr": round(psnr(made.frames, reference.frames), 4), "compute_fraction": round(fraction, 4)}
+    return task.caption, measured
+
+
+def measure(captions: list[str], profile: str, path: Path, processes: int) -> dict[str, Any]:
+    """The content of the file at `path`, which is written whenever a process has finished something."""
+    content: dict[str, Any] = {THRESHOLDS: {}, ROWS: {}}
+    if path.exists():
+        content = json.loads(path.read_text(encoding="utf-8"))
+    searches = []
+    for key, variant in variants().items():
+        if variant.thresholds is not None and key not in content[THRESHOLDS]:
+            searches.append(Task(profile, (key,)))
+    for key, threshold in tqdm(mapped(find_threshold, searches, processes), "thresholds", len(searches)):
+        content[THRESHOLDS][key] = threshold
+        write_json(path, content)
+    tasks = []
+    for index, caption in enumerate(captions):
+        missing = [key for key in variants() if key not in content[ROWS].get(caption, {})]
+        for start in range(0, len(missing), AT_ONCE):
+            chosen = tuple(missing[start : start + AT_ONCE])
+            thresholds = tuple(content[THRESHOLDS].items())
+            tasks.append(Task(profile, chosen, caption, 1000 * CAPTION_SEED + index, thresholds))
+    for caption, measured in tqdm(mapped(generate_variants, tasks, processes), "captions", len(tasks)):
+        content[ROWS].setdefault(caption, {}).update(measured)
+        write_json(path, content)
+    return content
+
+
+def differences_of(rows: dict[str, Measured], first: str, second: str) -> list[float]:
+    """PSNR of one variant less that of another, in dB, by caption."""
+    both = [row for row in rows.values() if first in row and second in row]
+    return [row[first]["psnr"] - row[second]["psnr"] for row in both]
+
+
+def compared_pairs(rows: dict[str, Measured]) -> list[tuple[str, str]]:
+    """The variants that are set against each other, better idea first by the paper."""
+    pairs = []
+    for speedup in SPEEDUPS:
+        at = f", {speedup:g}x"
+        for weight in ("0.5", "1"):
+            pairs.append((f"{MOVED}, weight {weight}{at}", SCHEDULED + at))
+        pairs.append((WEIGHTED + at, f"{WEIGHTED}, {ALONE}{at}"))
+        for other in ("schedule, first fifth computed", "schedule without the slope's guard"):
+            pairs.append((SCHEDULED + at, other + at))
+    pairs.append(("paper's rule, 2x", f"paper's rule, {ALONE}, 2x"))
+    known = list(dict.fromkeys(key for row in rows.values() for key in row))
+    on_proxies = [key for key in known if key.startswith("threshold on")]
+    for key in on_proxies:
+        pairs += [(key, f"threshold on {cheap}, 2x") for cheap in CHEAPEST if key != f"threshold on {cheap}, 2x"]
+    for key in (*on_proxies, "FirstBlockCache, 2x", "DBCache, 2x"):
+        pairs.append((f"{SCHEDULED}, 2x", key))
+    return pairs
+
+
+def tables_of(rows: dict[str, Measured]) -> list[Table]:
+    """Means by variant, and differences by pair."""
+    cells = []
+    for key in dict.fromkeys(key for row in rows.values() for key in row):
+        measured = [row[key] for row in rows.values() if key in row]
+        mean = fmean(each["psnr"] for each in measured)
+        worst = min(each["psnr"] for each in measured)
+        fraction = fmean(each["compute_fraction"] for each in measured)
+        cells.append((key, f"{mean:.2f}", f"{worst:.1f}", f"{fraction:.3f}", str(len(measured))))
+    leads = []
+    for first, second in compared_pairs(rows):
+        if values := differences_of(rows, first, second):
+            leads.append((f"{first} - {second}", lead(values, digits=2), str(len(values))))
+    return [
+        Table(("variant", "PSNR, dB", "worst caption", "compute fraction", "n"), cells),
+        Table(("pair", "difference, dB", "n"), leads),
+    ]
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="JSON file of thresholds and rows.")],
+    prompts: Annotated[int, typer.Option(min=1, help="Number of unseen captions.")] = 48,
+    profile: Annotated[Path, typer.Option(help="Of wan-tiny.")] = SHIPPED_PROFILE,
+    processes: Processes = 1,
+) -> None:
+    """Judge the paper's ideas by videos of wan-tiny."""
+    content = measure(draw_prompts(prompts, CAPTION_SEED), str(profile.resolve()), out, processes)
+    pipe, _ = loaded()
+    content["device"] = device_name(pipe)
+    content["versions"] = package_versions()
+    write_json(out, content)
+    for table in tables_of(content[ROWS]):
+        Console().print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)

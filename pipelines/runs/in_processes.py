@@ -1,0 +1,83 @@
+"""Units made by several processes of this machine, which share its device: for models that leave most of a GPU idle."""
+
+import multiprocessing
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager
+
+import torch
+
+from galaxydit.pipelines.runs.run import Executor, Finished, Maker, Progress, Rank, make_and_commit
+from galaxydit.pipelines.runs.store import Store
+from galaxydit.pipelines.runs.unit import Record, Unit
+from galaxydit.plugins import load_plugin, loaded_plugins
+
+
+class InProcesses(Executor, AbstractContextManager["InProcesses"]):
+    """Makes units in `count` processes at once; leaving the context ends them.
+
+    Videos share the device, so their seconds are longer than those of a video alone. Raises ChildProcessError if a
+    process dies, for example for lack of memory.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._pool: ProcessPoolExecutor | None = None
+        self._serves: tuple[Maker, str] | None = None
+
+    def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> Finished:
+        if self._pool is None or self._serves != (maker, store.address):
+            self._end()
+            self._serves = maker, store.address
+            given = (maker, store, loaded_plugins(), max(1, (os.cpu_count() or 1) // self._count))
+            # A forked process could not use CUDA.
+            spawn = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self._count, mp_context=spawn, initializer=_begin, initargs=given)
+        made: list[Future[list[Record]]] = [self._pool.submit(_work, group) for group in groups]
+        try:
+            for future in as_completed(made):
+                for record, unit in zip(future.result(), groups[made.index(future)], strict=True):
+                    progress.begin(0, unit)
+                    yield 0, record
+        except BrokenProcessPool as error:
+            self._end()
+            raise ChildProcessError(
+                "a process that made videos ended; look for lack of memory, and try fewer --processes; the same "
+                "command continues"
+            ) from error
+        except BaseException:
+            self._end()  # it is in the middle of units that nobody waits for
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+
+class _Work:
+    """What one process makes: its maker, loaded at the first unit, whose errors reach the run that way."""
+
+    maker: Maker
+    store: Store
+    is_prepared = False
+
+
+def _begin(maker: Maker, store: Store, plugins: Sequence[str], threads: int) -> None:
+    torch.set_num_threads(threads)
+    for plugin in plugins:
+        load_plugin(plugin)
+    _Work.maker, _Work.store = maker, store
+
+
+def _work(group: Sequence[Unit]) -> list[Record]:
+    """The committed records of the units."""
+    if not _Work.is_prepared:
+        _Work.maker.prepare(Rank())
+        _Work.is_prepared = True
+    return [make_and_commit(unit, _Work.maker, _Work.store) for unit in group]
