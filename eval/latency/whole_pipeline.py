@@ -9,6 +9,7 @@ With real weights, `galaxydit validate` measures both.
 
 import argparse
 import logging
+import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -107,31 +108,46 @@ def measure(pipe: WanPipeline, settings: GenerationSettings, speedup: float | No
 
 
 def measure_stages(
-    pipe: WanPipeline, settings: GenerationSettings, budget: str, write: Callable[[list[dict[str, Any]]], None]
-) -> None:
-    """Calibrate, and after each stage `write` what every stage took so far, beginning with the stage before."""
+    pipe: WanPipeline,
+    settings: GenerationSettings,
+    budget: str,
+    write: Callable[[list[dict[str, Any]]], None],
+    folder: Path,
+    before: Callable[[str], None] = lambda stage: None,
+) -> list[dict[str, Any]]:
+    """Calibrate, and after each part of a stage `write` what every one took so far; returns all of them.
+
+    `folder` keeps the finished parts. `before` is called with the name of a stage before each of its parts, and may
+    raise to end the calibration.
+    """
     device = pipe._execution_device
     stages: list[dict[str, Any]] = []
     watch = begin(device)
+    stage_now = "start"
 
     def note(what: str) -> None:
         nonlocal watch
         watch.mark(END)
-        took = {"seconds": watch.seconds(BEGIN, END), "joules": watch.joules(BEGIN, END)}
-        stages.append({"what": what, **took, "peak_bytes": peak_bytes(device)})
+        joules = watch.joules(BEGIN, END)
+        if joules is not None and math.isnan(joules):
+            joules = None
+        took = {"seconds": watch.seconds(BEGIN, END), "joules": joules}
+        stages.append({"stage": stage_now, "what": what, **took, "peak_bytes": peak_bytes(device)})
         write(stages)
         watch = begin(device)
 
-    with tempfile.TemporaryDirectory() as folder:
-        calibrate(
-            pipe,
-            resume_dir=Path(folder),
-            budget=read_budget(budget),
-            settings=settings,
-            say=note,
-            progress=lambda stage, done, total: note(f"{stage} {done}/{total}"),
-        )
+    def progress(stage: str, done: int, total: int) -> None:
+        nonlocal stage_now
+        if done:
+            stage_now = stage
+        note(f"{stage} {done}/{total}")
+        stage_now = stage
+        if done < total:
+            before(stage)
+
+    calibrate(pipe, resume_dir=folder, budget=read_budget(budget), settings=settings, say=note, progress=progress)
     note("end")
+    return stages
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -164,7 +180,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         def write(stages: Any) -> None:
             write_own_json(given.out, WHOLE_PIPELINE, run | {"stages": stages})
 
-        measure_stages(pipe, settings, given.budget, write)
+        with tempfile.TemporaryDirectory() as folder:
+            measure_stages(pipe, settings, given.budget, write, Path(folder))
         return
     generate(pipe, PROMPT, replace(settings, steps=1), seed=0)  # warm-up of every component
     rows: list[dict[str, Any]] = []
