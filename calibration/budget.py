@@ -63,18 +63,23 @@ class Costs:
     def seconds(self, videos: float) -> float:
         return videos * self.steps * self.plain.seconds.step
 
+    def joules(self, budget: Budget, samples: int) -> float | None:
+        """Joules of a budget with this number of samples; None without a counter."""
+        if self.plain.joules is None or self.recorded.joules is None:
+            return None
+        plain_videos = self.videos(budget, samples) - samples * self.sample
+        of_sample = (1 + PERTURBED) * self.steps * self.recorded.joules
+        return self.plain.joules * self.steps * plain_videos + samples * of_sample
+
     def describe(self, budget: Budget) -> str:
         """One line: videos, time, energy and memory of a budget, and what verification would add."""
         fewest, most = budget.samples
+        low, high = self.joules(budget, fewest), self.joules(budget, most)
         few = self.videos(budget, fewest)
         many = self.videos(budget, most)
         text = f"{_range(few, many, 1)} plain videos: {_time(self.seconds(few), self.seconds(many))}"
-        if self.plain.joules is not None and self.recorded.joules is not None:
-            plain = self.plain.joules * self.steps * (few - fewest * self.sample)
-            of_sample = (1 + PERTURBED) * self.steps * self.recorded.joules
-            low = (plain + fewest * of_sample) / 1000
-            high = (plain + most * of_sample) / 1000
-            text += f", {_range(low, high, 0)} kJ"
+        if low is not None and high is not None:
+            text += f", {_range(low / 1000, high / 1000, 0)} kJ"
         if self.recorded.bytes is not None:
             text += f", {self.recorded.bytes / 1e9:.1f} GB of GPU memory"
         if not budget.verified:

@@ -6,9 +6,10 @@ import json
 import platform
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,15 @@ PACKAGES = ("diffusers", "torch", "transformers", "scipy", "numpy", "av")
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of the packages that results depend on, by name; the plugin itself may run from its source tree."""
-    return {"galaxydit": galaxydit.__version__} | {name: version(name) for name in PACKAGES}
+    """Versions of the packages that results depend on, by name; the plugin itself may run from its source tree.
+
+    A package that is not installed is left out, because machines that only compute need no av.
+    """
+    versions = {"galaxydit": galaxydit.__version__}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 @cache

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import av
 import numpy as np
-from av.stream import Disposition
 from numpy.typing import NDArray
 
 from galaxydit.errors import DataWarning, refusal
 from galaxydit.files import check_file_kind
 from galaxydit.pipelines.settings import MOST
 
+if TYPE_CHECKING:
+    import av
+
 HDR = (16, 18)  # transfers of ITU-T H.273: PQ and HLG
-PICTURES = Disposition.attached_pic | Disposition.timed_thumbnails  # streams that are no video, such as cover art
 UNKNOWN_RATE = Fraction(25)  # FFmpeg's own guess
 TELL_THEIR_LENGTH = {"matroska", "mov", "flv", "mxf"}  # that of other formats is guessed from the data that are there
 ROUNDING = Fraction(1, 50)  # seconds, of times in containers
@@ -34,7 +34,7 @@ UNCOMPRESSED = "yuv4mpegpipe"  # FFmpeg drops a part of a frame at its end
 class ShownFrame:
     """A decoded frame, shown from `start` to `end`, in seconds since the start of the first frame."""
 
-    frame: av.VideoFrame
+    frame: "av.VideoFrame"
     start: Fraction
     end: Fraction
     shape: "PixelShape"
@@ -64,7 +64,7 @@ class PixelShape:
     aspect: Fraction | int  # width / height of a pixel
     matrix: tuple[int, int, int, int]  # a, b, c, d of x' = a x + c y, y' = b x + d y (FFmpeg, libavutil/display.h)
 
-    def width_of(self, frame: av.VideoFrame) -> int:
+    def width_of(self, frame: "av.VideoFrame") -> int:
         """The width of a frame with square pixels."""
         return round(frame.width * self.aspect)
 
@@ -75,6 +75,8 @@ def shown_frames(path: str | Path) -> Iterator[ShownFrame]:
     Raises GalaxyDiTError for a file without a video, and after the last frame for a file that is broken off. Warns of
     HDR and of damaged frames.
     """
+    import av
+
     check_file_kind("path", path)
     try:
         with av.open(address(path)) as container:
@@ -156,7 +158,10 @@ def _decoded(container: Any, path: str | Path) -> Iterator[ShownFrame]:
 
 
 def _shown_stream(container: Any) -> Any:
-    streams = [stream for stream in container.streams.video if not stream.disposition & PICTURES]
+    from av.stream import Disposition
+
+    pictures = Disposition.attached_pic | Disposition.timed_thumbnails  # streams that are no video, such as cover art
+    streams = [stream for stream in container.streams.video if not stream.disposition & pictures]
     if not streams:
         raise ValueError("it has a cover picture alone" if container.streams.video else "no video is in it")
     best = container.streams.best("video")
@@ -172,6 +177,8 @@ def _break_of(container: Any, path: str | Path, latest_end: Fraction, data_size:
     `latest_end` is the latest second at which the data that are there may end, `data_size` the place in bytes at which
     the last packet ends.
     """
+    import av
+
     formats = set(container.format.name.split(","))
     if formats & TELL_THEIR_LENGTH and container.duration is not None:
         seconds = Fraction(container.duration, av.time_base)

@@ -42,6 +42,7 @@ class GeneratedVideo:
     end_to_end_seconds: float  # of the whole pipeline call: text encoder, denoising, decoder
     denoise_seconds: float  # from the first transformer call to the end of the last scheduler step
     energy: Energy = NO_COUNTER  # over all ranks that share the video
+    text_seconds: float | None = None  # from the begin of the call to the first transformer call: text encoder, noise
     sound: Sound | None = None
     load: float | None = None  # `load_per_core` at the end of the call
     operations: float = 0.0  # of all blocks, if `trial.generate_with` counted them
@@ -116,6 +117,7 @@ def generate(
         latents=latents.detach().float().cpu(),
         end_to_end_seconds=seconds,
         denoise_seconds=denoise_seconds,
+        text_seconds=watch.seconds(BEGIN, FIRST),
         load=load_per_core(),
         energy=watch.energy() or NO_COUNTER,
         sound=sound,

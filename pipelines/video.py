@@ -10,7 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
-import av
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
@@ -113,6 +112,8 @@ def save_video(
         raise refusal("size", f"{height}x{width}", "even sizes", "pass scale=2, or lossless=True")
     if sound is not None:
         sound = check_sound(sound)
+    import av
+
     with replacing(path) as partial:
         try:
             _encode(enlarge(to_uint8(frames), scale), partial, fps, lossless, sound)
@@ -146,6 +147,8 @@ def check_sound(sound: Any, name: str = "sound") -> Sound:
 
 
 def _encode(images: NDArray[np.uint8], path: Path, fps: float, lossless: bool, sound: Sound | None) -> None:
+    import av
+
     with av.open(address(path), "w", options={"movflags": "+faststart"}) as container:
         container.metadata["comment"] = MARK
         rate = Fraction(fps).limit_denominator(1001)
@@ -233,6 +236,8 @@ def load_sound(path: str | Path) -> Sound | None:
 
     Raises GalaxyDiTError for a file that cannot be read.
     """
+    import av
+
     check_file_kind("path", path)
     try:
         with av.open(address(path)) as container:

@@ -27,6 +27,7 @@ class JsonKind:
 COMPARISON = JsonKind("galaxydit compare", 1)
 DEMO = JsonKind("galaxydit demo", 1)
 DRAWN_NOISE = JsonKind("galaxydit drawn_noise", 1)
+GPU = JsonKind("galaxydit gpu", 1)
 LATENCY = JsonKind("galaxydit latency", 1)
 RECORDING = JsonKind("galaxydit recording", 1)
 VALIDATION = JsonKind("galaxydit validate", 1)

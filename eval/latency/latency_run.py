@@ -18,15 +18,9 @@ import torch
 from galaxydit import __version__
 from galaxydit.errors import short_reason
 from galaxydit.eval.latency.latency_rows import LatencySamples, rows_from
-from galaxydit.eval.latency.latency_settings import (
-    INSTALLED,
-    PRESETS,
-    LatencySettings,
-    VideoSize,
-    evenly_forced,
-    parse_size,
-)
+from galaxydit.eval.latency.latency_settings import INSTALLED, LatencySettings
 from galaxydit.eval.latency.latency_table import label
+from galaxydit.eval.latency.model_shapes import PRESETS, VideoSize, evenly_forced, parse_size
 from galaxydit.eval.latency.random_models import Inputs, build_inputs, build_transformer
 from galaxydit.eval.latency.timed_trajectory import THREAD_TIME, TimedTrajectory, clock_name
 from galaxydit.foreign_text import logger_of

@@ -8,7 +8,7 @@ import torch
 from diffusers import WanTransformer3DModel
 from torch import Tensor
 
-from galaxydit.eval.latency.latency_settings import Preset, VideoSize
+from galaxydit.eval.latency.model_shapes import Preset, VideoSize
 
 
 @contextmanager

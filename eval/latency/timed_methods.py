@@ -15,7 +15,7 @@ from torch import Tensor
 
 from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
 from galaxydit.acceleration import Acceleration
-from galaxydit.eval.latency.latency_settings import ForcedSteps
+from galaxydit.eval.latency.model_shapes import ForcedSteps
 from galaxydit.eval.methods import first_block_cache, sea_cache
 from galaxydit.pipelines.trial import Attached
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from diffusers import WanTransformer3DModel
 
-from galaxydit.eval.latency.latency_settings import ForcedSteps
+from galaxydit.eval.latency.model_shapes import ForcedSteps
 from galaxydit.eval.latency.random_models import Inputs
 from galaxydit.eval.latency.timed_methods import METHODS, ForcedScheduler
 from galaxydit.runtime.guidance import CONDITIONAL, UNCONDITIONAL, guide

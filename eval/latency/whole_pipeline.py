@@ -9,9 +9,10 @@ With real weights, `galaxydit validate` measures both.
 
 import argparse
 import logging
+import math
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from transformers import AutoTokenizer, UMT5Config, UMT5EncoderModel
 
 from galaxydit.calibration.budget import read_budget
 from galaxydit.calibration.calibration import calibrate
-from galaxydit.eval.latency.latency_settings import PRESETS, parse_size
+from galaxydit.eval.latency.model_shapes import PRESETS, Preset, parse_size
 from galaxydit.eval.latency.random_models import build_transformer, building
 from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.additions import compile_blocks
@@ -38,24 +39,42 @@ from galaxydit.stopwatch import BEGIN, END, Stopwatch
 
 logger = logger_of(__name__)
 PROMPT = "a red ball moves left over a plain background"
-TEXT_ENCODER = {"vocab_size": 256384, "d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 24, "num_heads": 64}
-"""The shape of Wan2.1's text encoder, UMT5-XXL."""
-AUTOENCODER: dict[str, Any] = {}
-"""Wan2.1's autoencoder has the shape that diffusers' class has by default."""
-SETTINGS = {"1.3B": WAN_21_1_3B, "14B": WAN_21_14B}
+UMT5_XXL = {"vocab_size": 256384, "d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 24, "num_heads": 64}
+SETTINGS = {"1.3B": WAN_21_1_3B, "14B": WAN_21_14B, "tiny": WAN_21_1_3B}
+
+
+@dataclass(frozen=True)
+class PipelineShape:
+    """Shapes of the parts of a pipeline; the autoencoder is the class of diffusers with these arguments."""
+
+    transformer: Preset
+    text_encoder: Mapping[str, int] = field(default_factory=lambda: UMT5_XXL)
+    autoencoder: Mapping[str, Any] = field(default_factory=dict)  # empty: Wan2.1's
+
+
+SHAPES = {
+    "1.3B": PipelineShape(PRESETS["1.3B"]),
+    "14B": PipelineShape(PRESETS["14B"]),
+    "tiny": PipelineShape(  # for tests of the commands
+        Preset(blocks=4, heads=2, head_dim=16, ffn_dim=32, text_dim=16),
+        {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2},
+        {"base_dim": 8},
+    ),
+}
 
 
 def build_pipeline(model: str, device: torch.device) -> WanPipeline:
     """Wan2.1's pipeline with random weights on `device`: bfloat16, and float32 for the autoencoder.
 
-    `model` is "1.3B" or "14B". The tokenizer is wan-tiny's, because the published one is a file of the real model.
+    `model` is a key of `SHAPES`. The tokenizer is wan-tiny's, because the published one is a file of the real model.
     The scheduler is UniPC, whose flow shift `generate` sets.
     """
-    transformer = build_transformer(PRESETS[model], device, torch.bfloat16)
+    shape = SHAPES[model]
+    transformer = build_transformer(shape.transformer, device, torch.bfloat16)
     with building(device, torch.bfloat16):
-        text_encoder = UMT5EncoderModel(UMT5Config(**TEXT_ENCODER)).eval()
+        text_encoder = UMT5EncoderModel(UMT5Config(**shape.text_encoder)).eval()
     with building(device, torch.float32):
-        vae = AutoencoderKLWan(**AUTOENCODER).eval()
+        vae = AutoencoderKLWan(**shape.autoencoder).eval()
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED["wan-tiny"] / "tokenizer")
     scheduler = UniPCMultistepScheduler.from_pretrained(EMBEDDED["wan-tiny"], subfolder="scheduler")
     return WanPipeline(tokenizer, text_encoder, vae, scheduler, transformer)
@@ -89,31 +108,46 @@ def measure(pipe: WanPipeline, settings: GenerationSettings, speedup: float | No
 
 
 def measure_stages(
-    pipe: WanPipeline, settings: GenerationSettings, budget: str, write: Callable[[list[dict[str, Any]]], None]
-) -> None:
-    """Calibrate, and after each stage `write` what every stage took so far, beginning with the stage before."""
+    pipe: WanPipeline,
+    settings: GenerationSettings,
+    budget: str,
+    write: Callable[[list[dict[str, Any]]], None],
+    folder: Path,
+    before: Callable[[str], None] = lambda stage: None,
+) -> list[dict[str, Any]]:
+    """Calibrate, and after each part of a stage `write` what every one took so far; returns all of them.
+
+    `folder` keeps the finished parts. `before` is called with the name of a stage before each of its parts, and may
+    raise to end the calibration.
+    """
     device = pipe._execution_device
     stages: list[dict[str, Any]] = []
     watch = begin(device)
+    stage_now = "start"
 
     def note(what: str) -> None:
         nonlocal watch
         watch.mark(END)
-        took = {"seconds": watch.seconds(BEGIN, END), "joules": watch.joules(BEGIN, END)}
-        stages.append({"what": what, **took, "peak_bytes": peak_bytes(device)})
+        joules = watch.joules(BEGIN, END)
+        if joules is not None and math.isnan(joules):
+            joules = None
+        took = {"seconds": watch.seconds(BEGIN, END), "joules": joules}
+        stages.append({"stage": stage_now, "what": what, **took, "peak_bytes": peak_bytes(device)})
         write(stages)
         watch = begin(device)
 
-    with tempfile.TemporaryDirectory() as folder:
-        calibrate(
-            pipe,
-            resume_dir=Path(folder),
-            budget=read_budget(budget),
-            settings=settings,
-            say=note,
-            progress=lambda stage, done, total: note(f"{stage} {done}/{total}"),
-        )
+    def progress(stage: str, done: int, total: int) -> None:
+        nonlocal stage_now
+        if done:
+            stage_now = stage
+        note(f"{stage} {done}/{total}")
+        stage_now = stage
+        if done < total:
+            before(stage)
+
+    calibrate(pipe, resume_dir=folder, budget=read_budget(budget), settings=settings, say=note, progress=progress)
     note("end")
+    return stages
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -146,7 +180,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         def write(stages: Any) -> None:
             write_own_json(given.out, WHOLE_PIPELINE, run | {"stages": stages})
 
-        measure_stages(pipe, settings, given.budget, write)
+        with tempfile.TemporaryDirectory() as folder:
+            measure_stages(pipe, settings, given.budget, write, Path(folder))
         return
     generate(pipe, PROMPT, replace(settings, steps=1), seed=0)  # warm-up of every component
     rows: list[dict[str, Any]] = []

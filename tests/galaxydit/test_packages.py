@@ -34,7 +34,7 @@ EVAL_LAYERS = (
     ("metrics", "published", "cost"),
     ("methods", "spectrogram"),
     ("jobs", "latency", "demo_frames", "demo_sound", "drawn_noise", "short_generations"),
-    ("demo",),
+    ("demo", "gpu"),
     ("compare", "compared"),
     ("measure_commands", "model_page"),
     ("vbench", "quality_over_speed", "readme_animation", "readme_sections"),

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from galaxydit.eval.latency.latency_run import LatencyRun
-from galaxydit.eval.latency.latency_settings import PRESETS, LatencySettings, VideoSize, evenly_forced
+from galaxydit.eval.latency.latency_settings import LatencySettings
+from galaxydit.eval.latency.model_shapes import PRESETS, VideoSize, evenly_forced
 from galaxydit.eval.latency.random_models import build_inputs, build_transformer
 from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
 from galaxydit.proxies import PIECE, relative_l1

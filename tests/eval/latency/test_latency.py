@@ -15,17 +15,9 @@ from diffusers.models.attention_dispatch import AttentionBackendName, attention_
 from galaxydit.cli import main
 from galaxydit.eval.latency.latency_rows import LatencySamples, load, rows_from, spread_of
 from galaxydit.eval.latency.latency_run import LatencyRun
-from galaxydit.eval.latency.latency_settings import (
-    INSTALLED,
-    PRESETS,
-    ForcedSteps,
-    LatencySettings,
-    Preset,
-    VideoSize,
-    evenly_forced,
-    parse_size,
-)
+from galaxydit.eval.latency.latency_settings import INSTALLED, LatencySettings
 from galaxydit.eval.latency.latency_table import markdown
+from galaxydit.eval.latency.model_shapes import PRESETS, ForcedSteps, Preset, VideoSize, evenly_forced, parse_size
 from galaxydit.eval.latency.random_models import build_inputs, build_transformer
 from galaxydit.eval.latency.timed_methods import METHODS
 from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
