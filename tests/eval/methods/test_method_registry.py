@@ -7,12 +7,12 @@ METHODS = {
         order 1, searched schedule, DPCache, FirstBlockCache, MagCache, TaylorSeer, SeaCache order 0,
         SeaCache order 1, FasterCache, Pyramid Attention Broadcast, DBCache, DBCache + TaylorSeer, DBCache joint CFG,
         DBCache preset masks, DBCache planned masks, TeaCache, EasyCache, DiCache,
-        RA-CFGCache, ERTACache (guessed), ProfilingDiT, galaxydit paper, galaxydit paper
+        RA-CFGCache, ERTACache (guessed), ProfilingDiT, Spectrum, galaxydit paper, galaxydit paper
         branches alone, galaxydit proxy, galaxydit schedule, galaxydit, galaxydit proxy without a
         profile, galaxydit without a profile""",
     "published": """repeated plain run, step list, MagCache published, TaylorSeer published, HiCache published, SeaCache
         published, FasterCache published, TeaCache published, EasyCache published, DiCache
-        published, RA-CFGCache published, ERTACache (guessed) published, ProfilingDiT published,
+        published, RA-CFGCache published, ERTACache (guessed) published, ProfilingDiT published, Spectrum published,
         LeMiCa published, BudCache published, LeMiCa with galaxydit's reuse""",
     "ablations": """last full step repeated, without correction, residual reused, first fifth computed, expected error
         instead of a budget, exact predictions""",
