@@ -135,9 +135,10 @@ def parts_tables(results: Path, page: Path) -> str:
             rows = _rows(data, part)
             if rows:
                 texts.append(f"{link}, {_when(data, rows)}:\n\n{table(rows)}")
-    missing = [part for part in "bcd" if not any(_rows(data, part) for _, data in measured_files(results))]
+    measured = measured_files(results)
+    missing = [part for part in PART_NAMES if not any(_rows(data, part) for _, data in measured)]
     if missing:
-        texts.append(f"Not measured yet by `python tests/gpu/measure.py`: {', '.join(map(PART_NAMES.get, missing))}.")
+        texts.append(f"Not measured yet: {', '.join(PART_NAMES[part] for part in missing)}.")
     return "\n\n".join(texts)
 
 

@@ -29,7 +29,7 @@ def test_a_round_of_the_pipeline_is_measured_and_a_second_call_measures_nothing_
     first = json.loads(out.read_text())
     prepared, plain, double, triple = first["rows"]
     assert [row["variant"] for row in first["rows"]] == ["preparation", "plain", "2x", "3x"]
-    assert [row["full_steps"] for row in (plain, double, triple)] == [30, 15, 10]
+    assert [row["full_steps"] for row in (plain, double, triple)] == [26, 13, 9]
     assert prepared["graphs_compiled"] == 0
     for row in (plain, double, triple):
         parts = [row["seconds"][name] for name in ("text_encoding", "denoising", "decoding")]
