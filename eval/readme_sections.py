@@ -4,14 +4,13 @@ from itertools import pairwise
 from math import exp, log
 from os.path import relpath
 from pathlib import Path
-from typing import Any
 
-from galaxydit.eval.compared import GENERAL, OURS, PEER, SHORT, Compared, comparisons, kind_of, label, read
+from galaxydit.eval.compared import GENERAL, OURS, PEER, SHORT, Compared, comparisons, kind_of, label
+from galaxydit.eval.gpu.gpu_tables import TimedPipeline, timed_pipelines
 from galaxydit.eval.methods.method_registry import CONTROL
 from galaxydit.pipelines.table import DASH, Table, digits
 
 TUNED_IN_FULL = "tuned-in-full"  # the folder of the comparison with the peers of the first screen
-TIMED = Path("gpu") / "pipeline-1.3B-480p-compiled-H100.json"
 EVENLY = "fewer steps"
 GAINED = (SHORT, 3.0)
 OTHER_PEERS = ("DBCache planned masks", "DBCache + TaylorSeer", "EasyCache", "MagCache", "TeaCache", "FirstBlockCache")
@@ -19,11 +18,10 @@ OTHER_PEERS = ("DBCache planned masks", "DBCache + TaylorSeer", "EasyCache", "Ma
 
 def gains_section(results: Path, page: Path) -> str:
     """Seconds and kilojoules of a whole video, and PSNR with its two alternatives, at the speedups of the README."""
-    timed = read(results / TIMED)
-    by_speedup = {row["speedup"]: row for row in timed["rows"]}
+    timed = timed_pipelines(results)[0]
     rows = [
-        timed_row("seconds per video", by_speedup, "end_to_end_seconds", 1.0),
-        timed_row("kilojoules per video", by_speedup, "energy_per_video_joules", 1000.0),
+        timed_row("seconds per video", timed, "end_to_end_seconds", 1.0),
+        timed_row("kilojoules per video", timed, "energy_per_video_joules", 1000.0),
     ]
     best = comparisons(results)[0]
     strongest = [f"{best.mean(best.strongest(CONTROL, at), at):.1f}" for at in GAINED]
@@ -34,19 +32,21 @@ def gains_section(results: Path, page: Path) -> str:
         ["PSNR of fewer plain steps, at the scheduler's noise levels, dB", DASH, *psnr_cells(best, EVENLY)],
     ]
     made = Table(("", "plain", *(f"`speedup={at:g}`" for at in GAINED)), rows).markdown()
-    clock = relpath(results / TIMED, page.parent)
+    clock = relpath(timed.path, page.parent)
+    blocks = "compiled" if timed.is_compiled else "eager"
     data = relpath(best.runs[0].path, page.parent)
     return (
         f"{made}\n\n"
-        f"Seconds and kilojoules: Wan2.1-T2V-{timed['model']}, 81 frames of 832x480, 50 steps, compiled blocks, "
-        f"one {timed['device']}, [random weights]({clock}).\n"
+        f"Seconds and kilojoules: Wan2.1-T2V-{timed.model}, 81 frames of 832x480, 50 steps, {blocks} blocks, "
+        f"one {timed.device}, [random weights]({clock}), {timed.how}.\n"
         f"PSNR: [mean over {len(best.captions)} prompts]({data}) of the small model that ships here, in "
         f"{dtype_of(best)}, against the plain video of the same seed."
     )
 
 
-def timed_row(name: str, rows: dict[Any, dict[str, Any]], field: str, unit: float) -> list[str]:
-    return [name, *(digits(rows[at][field] / unit) for at in (None, *GAINED))]
+def timed_row(name: str, timed: TimedPipeline, field: str, unit: float) -> list[str]:
+    values = [timed.row(at)[field] for at in (None, *GAINED)]
+    return [name, *(DASH if value is None else digits(value / unit) for value in values)]
 
 
 def psnr_cells(compared: Compared, method: str) -> list[str]:

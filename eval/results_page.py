@@ -26,6 +26,7 @@ from galaxydit.eval.compared import (
     lead,
     read,
 )
+from galaxydit.eval.gpu.gpu_tables import parts_tables, pipelines_table
 from galaxydit.eval.measure_commands import commands_section
 from galaxydit.eval.methods.method_registry import CONTROL
 from galaxydit.eval.quality_over_speed import draw_quality
@@ -34,10 +35,9 @@ from galaxydit.eval.short_generations import OURS as GENERAL_PLAN
 from galaxydit.eval.short_generations import SCHEDULED as AT_LEVELS
 from galaxydit.eval.short_generations import differences as short_differences
 from galaxydit.pipelines.disturbance import DISTURBED
-from galaxydit.pipelines.table import DASH, Table, digits, number
+from galaxydit.pipelines.table import DASH, Table, number
 
 PAGES = ("README.md", "eval/results/README.md", "eval/results/compare/tables.md")
-SECONDS, JOULES = ("denoise_seconds", "end_to_end_seconds"), ("denoise_joules", "energy_per_video_joules")
 SECTION = re.compile(r"(<!-- made by: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MEANS = "mean (worst), dB, by compute"
 DRAWN_NOISE: dict[str, tuple[int, Callable[[Any], float]]] = {  # places and value of a caption
@@ -131,23 +131,6 @@ def steps_of(item: tuple[str, Any]) -> int:
     return int(item[0])
 
 
-def gpu_section(results: Path, page: Path) -> str:
-    """Seconds, joules and memory of whole pipelines, plain and with the plugin."""
-    rows = []
-    for path in sorted((results / "gpu").glob("pipeline-*.json")):
-        data = read(path)
-        plain, compiled = data["rows"][0], ", compiled" if data.get("compiled") else ""
-        where = f"[{data['model']}]({relpath(path, page.parent)}), {data['device']}{compiled}"
-        for row in data["rows"]:
-            way = f"`speedup={row['speedup']:g}`" if row["speedup"] else "plain"
-            cells = [digits(row[name]) for name in SECONDS] + [digits(row[name] / 1000) for name in JOULES if row[name]]
-            clock = [f"{plain[name] / row[name]:.2f}" for name in SECONDS]
-            rows.append([f"{where}, {way}", *clock, f"{row['peak_bytes'] / 1e9:.2f}", *cells])
-    clocks = ("plain / with: denoising s", "whole s", "peak GB")
-    headings = ("pipeline", *clocks, "denoising s", "whole s", "denoising kJ", "whole kJ")
-    return Table(headings, rows).markdown()
-
-
 def studies_section(results: Path, page: Path) -> str:
     """Paired differences: one decision for both branches, predictions under drawn noise, rules of correction."""
     psnrs: dict[Path, dict[str, dict[str, list[float]]]] = {}  # by file, by what is the same, by what differs
@@ -203,7 +186,8 @@ SECTIONS: dict[str, Callable[[Path, Path], str]] = {
     "draws": draws_section,
     "drawn-noise": drawn_noise_section,
     "short-generations": short_generations_section,
-    "gpu": gpu_section,
+    "gpu": pipelines_table,
+    "gpu-parts": parts_tables,
     "studies": studies_section,
 }
 

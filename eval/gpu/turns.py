@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from galaxydit.errors import short_reason
+from galaxydit.errors import GalaxyDiTError, short_reason
 from galaxydit.eval.gpu.gpu_file import GpuFile
 from galaxydit.eval.gpu.machine import clocks_of
 from galaxydit.foreign_text import logger_of
@@ -45,6 +45,7 @@ class Turn:
     round: int  # from 1
     seconds: float  # expected on one H100
     measure: Callable[[], dict[str, Any]]
+    least: float | None = None  # seconds that it needs to begin, if it can stop within and be continued
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,12 @@ def run_part(part: Part, file: GpuFile, limit: TimeLimit, device: torch.device) 
 
 
 def expected_seconds(turn: Turn, part: Part, file: GpuFile) -> float:
-    """Seconds that a turn took before; else those of one H100, scaled by the slowest turn of the part so far."""
+    """Seconds that a turn took before; else those of one H100, scaled by the slowest turn of the part so far.
+
+    For a turn that can be continued, the seconds that it needs to begin.
+    """
+    if turn.least is not None:
+        return turn.least
     walls: dict[str, list[float]] = {}
     for row in file.rows:
         if row["part"] == part.name and row["finished"]:
@@ -121,7 +127,10 @@ def _measured(turn: Turn, part: Part, file: GpuFile, device: torch.device) -> bo
     except OutOfTimeError:
         raise
     except Exception as error:  # whatever a backend raises: the other variants are still measured
-        logger.exception("%s failed", turn.variant)
+        if isinstance(error, GalaxyDiTError):
+            logger.info("left out: %s (%s)", turn.variant, error)
+        else:
+            logger.exception("%s failed", turn.variant)
         file.leave_out(part.name, turn.variant, short_reason(error, 300))
         return False
     wall = time.monotonic() - start

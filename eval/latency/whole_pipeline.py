@@ -40,6 +40,7 @@ from galaxydit.stopwatch import BEGIN, END, Stopwatch
 logger = logger_of(__name__)
 PROMPT = "a red ball moves left over a plain background"
 UMT5_XXL = {"vocab_size": 256384, "d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 24, "num_heads": 64}
+BETWEEN = "between"  # the stages of a calibration, such as planning
 SETTINGS = {"1.3B": WAN_21_1_3B, "14B": WAN_21_14B, "tiny": WAN_21_1_3B}
 
 
@@ -56,7 +57,7 @@ SHAPES = {
     "1.3B": PipelineShape(PRESETS["1.3B"]),
     "14B": PipelineShape(PRESETS["14B"]),
     "tiny": PipelineShape(  # for tests of the commands
-        Preset(blocks=4, heads=2, head_dim=16, ffn_dim=32, text_dim=16),
+        Preset(blocks=2, heads=2, head_dim=16, ffn_dim=32, text_dim=16),
         {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2},
         {"base_dim": 8},
     ),
@@ -123,25 +124,20 @@ def measure_stages(
     device = pipe._execution_device
     stages: list[dict[str, Any]] = []
     watch = begin(device)
-    stage_now = "start"
 
-    def note(what: str) -> None:
+    def note(what: str, stage: str = BETWEEN) -> None:
         nonlocal watch
         watch.mark(END)
         joules = watch.joules(BEGIN, END)
         if joules is not None and math.isnan(joules):
             joules = None
         took = {"seconds": watch.seconds(BEGIN, END), "joules": joules}
-        stages.append({"stage": stage_now, "what": what, **took, "peak_bytes": peak_bytes(device)})
+        stages.append({"stage": stage, "what": what, **took, "peak_bytes": peak_bytes(device)})
         write(stages)
         watch = begin(device)
 
     def progress(stage: str, done: int, total: int) -> None:
-        nonlocal stage_now
-        if done:
-            stage_now = stage
-        note(f"{stage} {done}/{total}")
-        stage_now = stage
+        note(f"{stage} {done}/{total}", stage if done else BETWEEN)
         if done < total:
             before(stage)
 
