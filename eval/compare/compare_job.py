@@ -24,7 +24,18 @@ from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import open_run, plan_run, refuse_mixed_versions
 from galaxydit.eval.methods.method import Setting
 from galaxydit.foreign_text import logger_of
-from galaxydit.pipelines.runs import Executor, InProcess, Record, Store, Unit, more_to_come, progress_of, results, run
+from galaxydit.pipelines.runs import (
+    Executor,
+    InProcess,
+    InProcesses,
+    Record,
+    Store,
+    Unit,
+    more_to_come,
+    progress_of,
+    results,
+    run,
+)
 from galaxydit.pipelines.written_by import COMPARISON, write_own_json
 
 logger = logger_of(__name__)
@@ -175,6 +186,8 @@ class CompareJob:
         variants = [("", PLAIN)] * plain
         variants += [(each.name, each.variant(setting)) for each in contenders for setting in each.settings]
         cases = replace(job, prompts=job.prompts[:prompts]).units()
+        if isinstance(self.executor, InProcesses):  # they do not share a plain video in memory, but in the store
+            self._run(stage, [job.unit_of(case) for case in cases], [""] * len(cases))
         wanted = [(name, job.unit_of(case, variant)) for case in cases for name, variant in variants]
         # Each method is a group of its own, so that several workers share a case.
         units = [replace(unit, group=f"{unit.group}-{name}") for name, unit in wanted]

@@ -2,7 +2,7 @@
 
 import multiprocessing
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
@@ -14,16 +14,19 @@ from galaxydit.pipelines.runs.store import Store
 from galaxydit.pipelines.runs.unit import Record, Unit
 from galaxydit.plugins import load_plugin, loaded_plugins
 
+MOST_AT_A_TIME = 4  # units of a group that one process makes, so that a large group does not wait for one process
+
 
 class InProcesses(Executor, AbstractContextManager["InProcesses"]):
     """Makes units in `count` processes at once; leaving the context ends them.
 
-    Videos share the device, so their seconds are longer than those of a video alone. Raises ChildProcessError if a
-    process dies, for example for lack of memory.
+    The units of a group may come at once, so what they share should be made before. Videos share the device, so their
+    seconds are longer than those of a video alone. Raises ChildProcessError if a process dies, for example for lack of
+    memory.
     """
 
     def __init__(self, count: int) -> None:
-        self._count = count
+        self.count = count
         self._pool: ProcessPoolExecutor | None = None
         self._serves: tuple[Maker, str] | None = None
 
@@ -31,14 +34,15 @@ class InProcesses(Executor, AbstractContextManager["InProcesses"]):
         if self._pool is None or self._serves != (maker, store.address):
             self._end()
             self._serves = maker, store.address
-            given = (maker, store, loaded_plugins(), max(1, (os.cpu_count() or 1) // self._count))
+            given = (maker, store, loaded_plugins(), max(1, (os.cpu_count() or 1) // self.count))
             # A forked process could not use CUDA.
             spawn = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._count, mp_context=spawn, initializer=_begin, initargs=given)
-        made: list[Future[list[Record]]] = [self._pool.submit(_work, group) for group in groups]
+            self._pool = ProcessPoolExecutor(self.count, mp_context=spawn, initializer=_begin, initargs=given)
+        parts = [part for group in groups for part in batched(group, MOST_AT_A_TIME)]
+        made: dict[Future[list[Record]], Sequence[Unit]] = {self._pool.submit(_work, part): part for part in parts}
         try:
             for future in as_completed(made):
-                for record, unit in zip(future.result(), groups[made.index(future)], strict=True):
+                for record, unit in zip(future.result(), made[future], strict=True):
                     progress.begin(0, unit)
                     yield 0, record
         except BrokenProcessPool as error:
@@ -66,6 +70,11 @@ class _Work:
     maker: Maker
     store: Store
     is_prepared = False
+
+
+def batched(units: Sequence[Unit], size: int) -> Iterator[Sequence[Unit]]:
+    for start in range(0, len(units), size):
+        yield units[start : start + size]
 
 
 def _begin(maker: Maker, store: Store, plugins: Sequence[str], threads: int) -> None:
