@@ -12,8 +12,8 @@ import torch
 from galaxydit.errors import GalaxyDiTError, check_count, check_number, refusal
 from galaxydit.eval.gpu.compositions_part import compositions_part
 from galaxydit.eval.gpu.gpu_file import GpuFile
+from galaxydit.eval.gpu.gpu_state import CHECKOUT, clocks_of, commit_of, versions_of
 from galaxydit.eval.gpu.large_model_part import large_model_part
-from galaxydit.eval.gpu.machine import CHECKOUT, clocks_of, commit_of, versions_of
 from galaxydit.eval.gpu.measured_video import Scale
 from galaxydit.eval.gpu.pipeline_part import pipeline_part
 from galaxydit.eval.gpu.turns import Part, TimeLimit, run_part

@@ -10,7 +10,7 @@ import torch
 
 from galaxydit.errors import GalaxyDiTError, short_reason
 from galaxydit.eval.gpu.gpu_file import GpuFile
-from galaxydit.eval.gpu.machine import clocks_of
+from galaxydit.eval.gpu.gpu_state import clocks_of
 from galaxydit.foreign_text import logger_of
 
 logger = logger_of(__name__)
