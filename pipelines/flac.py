@@ -9,7 +9,6 @@ import hashlib
 from io import BytesIO
 from pathlib import Path
 
-import av
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,6 +32,8 @@ def levels_of(sound: Sound, name: str = "sound") -> NDArray[np.int32]:
 
 def encode_flac(sound: Sound) -> bytes:
     """The bytes of a FLAC file of 24 bits; equal sounds give equal bytes. Raises GalaxyDiTError for no sound."""
+    import av
+
     levels = levels_of(sound)
     layout = LAYOUTS[len(levels)]
     file = BytesIO()
@@ -51,6 +52,8 @@ def encode_flac(sound: Sound) -> bytes:
 def load_flac(path: str | Path) -> Sound:
     """The sound in a file of `encode_flac`, whose levels float32 holds exactly. Raises GalaxyDiTError for others, and
     for a damaged one."""
+    import av
+
     check_file_kind("path", path)
     try:
         with av.open(address(path), format="flac") as container:

@@ -4,6 +4,7 @@ import hashlib
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,8 @@ class VideoMaker(Maker):
         frames, failures = made.frames, dict[str, str]()
         files = {}
         is_kept = not self.job.comparison or unit.data["prompt_index"] == unit.data["sample"] == 0
+        if self.job.comparison and find_spec("av") is None:  # machines that only compute need no av
+            is_kept = False
         if is_kept:
             is_lossless, fps = self.job.video == "lossless", self.settings.fps
             files[VIDEO] = encode_video(frames, fps, lossless=is_lossless, sound=made.sound)
