@@ -17,8 +17,8 @@ def save_videos(comparison: Comparison, folder: Path) -> list[Path]:
     """Write one mp4 for each wanted speedup that any method reaches to the comparison's folder, and return the paths.
 
     Of a method whose PSNR is interpolated, the video of the setting with the nearest speedup is shown. Under each
-    stands the PSNR of this video, and the mean seconds of denoising over all scored videos. Without av no video is kept,
-    and none is written.
+    stands the PSNR of this video, and the mean seconds of denoising over all scored videos. Without av no video is
+    kept, and none is written.
     """
     if not comparison.plain_video:
         return []
