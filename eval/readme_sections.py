@@ -8,6 +8,8 @@ from pathlib import Path
 from galaxydit.eval.compared import GENERAL, OURS, PEER, SHORT, Compared, comparisons, kind_of, label
 from galaxydit.eval.gpu.gpu_tables import TimedPipeline, timed_pipelines
 from galaxydit.eval.methods.method_registry import CONTROL
+from galaxydit.eval.protocol_data import FLOAT32, protocol_data
+from galaxydit.eval.protocol_readme import quality_note, quality_rows
 from galaxydit.pipelines.table import DASH, Table, digits
 
 TUNED_IN_FULL = "tuned-in-full"  # the folder of the comparison with the peers of the first screen
@@ -23,6 +25,10 @@ def gains_section(results: Path, page: Path) -> str:
         timed_row("seconds per video", timed, "end_to_end_seconds", 1.0),
         timed_row("kilojoules per video", timed, "energy_per_video_joules", 1000.0),
     ]
+    measured = protocol_data(results, FLOAT32)
+    if measured is not None:
+        rows += quality_rows(measured)
+        return gains_table(rows, timed, results, page, quality_note(measured, results, page))
     best = comparisons(results)[0]
     strongest = [f"{best.mean(best.strongest(CONTROL, at), at):.1f}" for at in GAINED]
     rows += [
@@ -31,16 +37,23 @@ def gains_section(results: Path, page: Path) -> str:
         ["PSNR of fewer plain steps, at the best noise levels that we found, dB", DASH, *strongest],
         ["PSNR of fewer plain steps, at the scheduler's noise levels, dB", DASH, *psnr_cells(best, EVENLY)],
     ]
+    data = relpath(best.runs[0].path, page.parent)
+    note = (
+        f"PSNR: [mean over {len(best.captions)} prompts]({data}) of the small model that ships here, in "
+        f"{dtype_of(best)}, against the plain video of the same seed."
+    )
+    return gains_table(rows, timed, results, page, note)
+
+
+def gains_table(rows: list[list[str]], timed: TimedPipeline, results: Path, page: Path, note: str) -> str:
     made = Table(("", "plain", *(f"`speedup={at:g}`" for at in GAINED)), rows).markdown()
     clock = relpath(timed.path, page.parent)
     blocks = "compiled" if timed.is_compiled else "eager"
-    data = relpath(best.runs[0].path, page.parent)
     return (
         f"{made}\n\n"
         f"Seconds and kilojoules: Wan2.1-T2V-{timed.model}, 81 frames of 832x480, 50 steps, {blocks} blocks, "
         f"one {timed.device}, [random weights]({clock}), {timed.how}.\n"
-        f"PSNR: [mean over {len(best.captions)} prompts]({data}) of the small model that ships here, in "
-        f"{dtype_of(best)}, against the plain video of the same seed."
+        f"{note}"
     )
 
 

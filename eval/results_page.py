@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from galaxydit.eval import protocol_readme, protocol_tables
 from galaxydit.eval.compared import (
     GENERAL,
     OURS,
@@ -29,6 +30,7 @@ from galaxydit.eval.compared import (
 from galaxydit.eval.gpu.gpu_tables import parts_tables, pipelines_table
 from galaxydit.eval.measure_commands import commands_section
 from galaxydit.eval.methods.method_registry import CONTROL
+from galaxydit.eval.protocol_data import FLOAT32, runs_of
 from galaxydit.eval.quality_over_speed import draw_quality
 from galaxydit.eval.readme_sections import TUNED_IN_FULL, gains_section, peers_section
 from galaxydit.eval.short_generations import OURS as GENERAL_PLAN
@@ -37,7 +39,8 @@ from galaxydit.eval.short_generations import differences as short_differences
 from galaxydit.pipelines.disturbance import DISTURBED
 from galaxydit.pipelines.table import DASH, Table, number
 
-PAGES = ("README.md", "eval/results/README.md", "eval/results/compare/tables.md")
+RESULTS_PAGES = ("README.md", "compare/tables.md", "protocol-2/tables.md")
+PAGES = ("README.md", *(f"eval/results/{name}" for name in RESULTS_PAGES))
 SECTION = re.compile(r"(<!-- made by: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MEANS = "mean (worst), dB, by compute"
 DRAWN_NOISE: dict[str, tuple[int, Callable[[Any], float]]] = {  # places and value of a caption
@@ -176,11 +179,29 @@ def draws_section(results: Path, page: Path) -> str:
     return Table(("difference, dB, captions", "1.5x", "2x", "2.5x", "3x", "4x"), rows).markdown()
 
 
-SECTIONS: dict[str, Callable[[Path, Path], str]] = {
+Section = Callable[[Path, Path], str]
+"""Function from the folder of results and the path of a page to the section's Markdown."""
+
+
+def where_measured(new: Section, earlier: Section) -> Section:
+    """A section of protocol 2, or that of the earlier comparison while protocol 2 has no data."""
+
+    def made(results: Path, page: Path) -> str:
+        return (new if runs_of(results, FLOAT32) else earlier)(results, page)
+
+    return made
+
+
+SECTIONS: dict[str, Section] = {
     "commands": commands_section,
     "gains": gains_section,
-    "peers": peers_section,
-    "lead": lead_section,
+    "peers": where_measured(protocol_readme.peers_section, peers_section),
+    "lead": where_measured(protocol_readme.lead_section, lead_section),
+    "equal-compute": protocol_tables.equal_compute_section,
+    "equal-psnr": protocol_tables.equal_psnr_section,
+    "other-methods": protocol_tables.other_methods_section,
+    "bfloat16": protocol_tables.bfloat16_section,
+    "calibrations": protocol_tables.draws_section,
     "comparison": comparison_section,
     "others": others_section,
     "draws": draws_section,

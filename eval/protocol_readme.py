@@ -1,0 +1,101 @@
+"""The README's tables of quality, from the data of protocol 2."""
+
+from os.path import relpath
+from pathlib import Path
+
+from galaxydit.eval.compared import GENERAL, OURS, label
+from galaxydit.eval.protocol_data import (
+    FIRST_PEERS,
+    FLOAT32,
+    FOLDER,
+    PLAIN_CONTROLS,
+    SPEEDUPS,
+    ProtocolData,
+    protocol_data,
+)
+from galaxydit.eval.protocol_tables import (
+    NOT_YET,
+    SHORT,
+    conditions_of,
+    difference_at,
+    headings_of,
+    mean_psnr,
+    other_methods,
+    ratio_of,
+    speed_of,
+)
+from galaxydit.pipelines.table import DASH, Table
+
+GAINED = (SHORT, 3.0)
+EVENLY = "fewer steps"
+TABLES = Path(FOLDER) / "tables.md"
+KNOWN_PEERS = ("EasyCache", "MagCache", "TeaCache", "DiCache", "FirstBlockCache", "DBCache + TaylorSeer")
+
+
+def quality_rows(data: ProtocolData) -> list[list[str]]:
+    """Rows of the first table: PSNR of this project and of the strongest control, and their difference."""
+    strongest = [data.strongest(PLAIN_CONTROLS, data.at(speedup).speedup) for speedup in GAINED]
+    controls = [mean_psnr(data, name, speedup) for name, speedup in zip(strongest, GAINED, strict=True)]
+    differences = [difference_at(data, OURS, PLAIN_CONTROLS, speedup) for speedup in GAINED]
+    return [
+        ["PSNR, calibrated, dB", DASH, *(mean_psnr(data, OURS, speedup) for speedup in GAINED)],
+        ["PSNR, not calibrated, dB", DASH, *(mean_psnr(data, GENERAL, speedup) for speedup in GAINED)],
+        ["PSNR of fewer plain steps, at the best noise levels that we found, dB", DASH, *controls],
+        ["calibrated minus these, dB", DASH, *differences],
+        [
+            "PSNR of fewer plain steps, at the scheduler's noise levels, dB",
+            DASH,
+            *(mean_psnr(data, EVENLY, speedup) for speedup in GAINED),
+        ],
+    ]
+
+
+def quality_note(data: ProtocolData, results: Path, page: Path) -> str:
+    tables = relpath(results / TABLES, page.parent)
+    return (
+        f"PSNR: [mean over {len(data.captions)} prompts]({tables}) of the small model that ships here, in "
+        f"{data.conditions['dtype']}, against the plain video of the same seed. Brackets are 95 % intervals."
+    )
+
+
+def lead_section(results: Path, page: Path) -> str:
+    """PSNR of the calibrated schedule, and its lead over controls, peers and the general schedule."""
+    data = protocol_data(results, FLOAT32)
+    if data is None:
+        return NOT_YET
+    rows = [[f"{label(OURS)}, dB", *(mean_psnr(data, OURS, speedup) for speedup in SPEEDUPS)]]
+    compared = {"the strongest control": PLAIN_CONTROLS}
+    compared |= {label(name): (name,) for name in data.methods if name in (*PLAIN_CONTROLS, *FIRST_PEERS)}
+    compared[label(GENERAL)] = (GENERAL,)
+    for name, others in compared.items():
+        rows.append([f"minus {name}", *(difference_at(data, OURS, others, speedup) for speedup in SPEEDUPS)])
+    made = Table(("by compute", *headings_of(data)), rows).markdown()
+    return f"{conditions_of(data)}\n\n{made}"
+
+
+def peers_section(results: Path, page: Path) -> str:
+    """By method, the speedup of its fastest setting that is as good as this project at 2x, and its PSNR at 2x."""
+    first, others = protocol_data(results, FLOAT32), other_methods(results)
+    if first is None:
+        return NOT_YET
+    shown = [(first, name) for name in (OURS, *PLAIN_CONTROLS)]
+    shown += [(first, name) for name in first.methods if name in FIRST_PEERS]
+    if others is not None:
+        shown += [(others, name) for name in others.methods if name in KNOWN_PEERS]
+    rows = []
+    for data, name in shown:
+        ours = data.at(SHORT)
+        good, _ = data.as_good(name, ours.mean)
+        if name == OURS:
+            good = ours
+        psnr, count = mean_psnr(data, name, SHORT), str(len(data.captions))
+        rows.append([label(name), speed_of(good), ratio_of(ours, good), psnr, f"{ours.mean:.1f}", count])
+    headings = (
+        "method",
+        "fastest setting as good as galaxydit's 2x",
+        "speed of galaxydit / its",
+        "its PSNR at 2x, dB",
+        "galaxydit's PSNR at 2x, dB",
+        "prompts",
+    )
+    return Table(headings, rows).markdown()

@@ -1,0 +1,232 @@
+"""The tables of protocol 2: PSNR at equal compute, speed at equal PSNR, other methods, and bfloat16."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from galaxydit.eval.compared import GENERAL, OURS, label, lead
+from galaxydit.eval.protocol_data import (
+    BFLOAT16,
+    FIRST,
+    FLOAT32,
+    PLAIN_CONTROLS,
+    REPEATED,
+    SPEEDUPS,
+    Measured,
+    ProtocolData,
+    is_same,
+    protocol_data,
+    runs_of,
+)
+from galaxydit.pipelines.table import DASH, Table
+
+NOT_YET = "Not measured yet."
+DRAW = f"{OURS} "  # before the name of the profile of another calibration
+SHORT = 2.0  # the speedup of tables with many methods
+
+
+def equal_compute_section(results: Path, page: Path) -> str:
+    """PSNR of the first table's methods at each speedup, and the pairs that the protocol names."""
+    data = protocol_data(results, FLOAT32)
+    if data is None:
+        return NOT_YET
+    return "\n\n".join((conditions_of(data), psnr_table(data).markdown(), difference_table(data).markdown()))
+
+
+def equal_psnr_section(results: Path, page: Path) -> str:
+    """For each target, how fast the methods of the first table are where they are as good."""
+    data = protocol_data(results, FLOAT32)
+    if data is None:
+        return NOT_YET
+    parts = [conditions_of(data)]
+    for target in SPEEDUPS:
+        ours = data.at(target)
+        parts.append(f"As good as galaxydit calibrated at {ours.speedup:.2f}x, {ours.mean:.1f} dB:")
+        parts.append(speed_table(data, target).markdown())
+    return "\n\n".join(parts)
+
+
+def other_methods_section(results: Path, page: Path) -> str:
+    """All methods beside the first table's, at 2x: PSNR, difference, and speed where they are as good."""
+    data = other_methods(results)
+    if data is None:
+        return NOT_YET
+    ours = data.at(SHORT)
+    rows = []
+    for name in data.methods:
+        difference = DASH
+        compared = data.with_as_much_compute(name, ours.speedup)
+        if name != OURS and compared is not None:
+            difference = lead(ours.minus(compared))
+        good, _ = data.as_good(name, ours.mean)
+        rows.append([label(name), cell_at(data, name, SHORT), difference, speed_of(good), ratio_of(ours, good)])
+    headings = (
+        "method",
+        f"PSNR (worst), dB, at {ours.speedup:.2f}x",
+        "calibrated minus it, dB",
+        f"fastest with {ours.mean:.1f} dB",
+        "speed of galaxydit / its",
+    )
+    return f"{conditions_of(data)}\n\n{Table(headings, rows).markdown()}"
+
+
+def bfloat16_section(results: Path, page: Path) -> str:
+    """The first table's methods in bfloat16, as far as they were measured, with what rounding leaves."""
+    measured = methods_in(results, BFLOAT16)
+    data = protocol_data(results, BFLOAT16, [name for name in FIRST if name in measured])
+    if data is None:
+        return NOT_YET
+    return "\n\n".join((conditions_of(data), psnr_table(data).markdown(), difference_table(data).markdown()))
+
+
+def draws_section(results: Path, page: Path) -> str:
+    """Default calibrations on other captions each, against the general schedule: their mean, worst and best."""
+    names = [name for name in methods_in(results, FLOAT32) if name.startswith(DRAW)]
+    data = protocol_data(results, FLOAT32, [GENERAL, *names]) if names else None
+    if data is None:
+        return NOT_YET
+    means, ends = [f"{len(names)} calibrations - {label(GENERAL)}"], ["worst and best of the calibrations"]
+    for speedup in SPEEDUPS:
+        general = data.requested(GENERAL, speedup)
+        found = [row for name in names if (row := data.requested(name, speedup)) is not None]
+        if general is None or not found:
+            means.append(DASH)
+            ends.append(DASH)
+            continue
+        ahead = [row.minus(general) for row in found]
+        each = sorted(map(fmean, ahead))
+        means.append(lead([fmean(values) for values in zip(*ahead, strict=True)]))
+        ends.append(f"{each[0]:+.1f} and {each[-1]:+.1f}")
+    made = Table(("difference, dB", *(f"`speedup={speedup:g}`" for speedup in SPEEDUPS)), [means, ends]).markdown()
+    return f"{conditions_of(data)}\n\n{made}"
+
+
+def methods_in(results: Path, dtype: str) -> Counter[str]:
+    """By method, the number of captions in the files of a dtype."""
+    counts: dict[str, set[str]] = {}
+    for run in runs_of(results, dtype):
+        for row in run.data["rows"]:
+            counts.setdefault(row["method"], set()).update(run.captions)
+    return Counter({name: len(captions) for name, captions in counts.items()})
+
+
+def other_methods(results: Path) -> ProtocolData | None:
+    """The methods beyond the first table that finished the captions which most of them finished, and this project's."""
+    counts = methods_in(results, FLOAT32)
+    others = {name: count for name, count in counts.items() if name not in FIRST and not name.startswith(DRAW)}
+    if not others:
+        return None
+    ((usual, _),) = Counter(others.values()).most_common(1)
+    names = [name for name, count in others.items() if count >= usual]
+    return protocol_data(results, FLOAT32, [OURS, *names])
+
+
+def conditions_of(data: ProtocolData) -> str:
+    """Captions, processors, dtype and versions in a sentence, and the PSNR of rounding."""
+    versions = " ".join(f"{name} {version}," for name, version in data.conditions["versions"].items()).rstrip(",")
+    devices = [name if len(data.devices) == 1 else f"{name} ({count})" for name, count in data.devices.items()]
+    captions = f"n = {len(data.captions)} captions" if len(data.captions) > 1 else "one caption"
+    where = (
+        f"{captions}, {data.conditions['settings']['steps']} steps, {data.conditions['dtype']}, {', '.join(devices)}"
+    )
+    floor = rounding(data)
+    note = f" Rounding alone leaves {floor:.1f} dB between two plain runs." if floor is not None else ""
+    return f"{where}, {versions}.{note}"
+
+
+def rounding(data: ProtocolData) -> float | None:
+    """Mean PSNR in dB between two plain runs, None if it was not measured."""
+    return next((row.mean for row in data.settings if row.method == REPEATED), None)
+
+
+def psnr_table(data: ProtocolData) -> Table:
+    """Mean (worst caption) of each method at each speedup; bold for the strongest control and the strongest peer."""
+    rows = []
+    for name in data.methods:
+        rows.append([name_of(name), *(cell_at(data, name, speedup) for speedup in SPEEDUPS)])
+    return Table(("mean (worst), dB", *headings_of(data)), rows)
+
+
+def headings_of(data: ProtocolData) -> list[str]:
+    return [f"{data.at(speedup).speedup:.2f}x" for speedup in SPEEDUPS]
+
+
+def name_of(method: str) -> str:
+    return f"{method}, without speedup" if method == REPEATED else label(method)
+
+
+def cell_at(data: ProtocolData, method: str, speedup: float) -> str:
+    """PSNR of a method at a requested speedup, or of its settings on both sides with their own speedups."""
+    if method == REPEATED:
+        floor = rounding(data)
+        return DASH if floor is None else f"{floor:.1f}"
+    wanted = data.at(speedup).speedup
+    sides = [row for row in data.around(method, wanted) if row is not None]
+    texts = []
+    for row in sides:
+        text = f"{row.mean:.1f} ({min(row.values):.1f})"
+        texts.append(text if is_same(row.speedup, wanted) else f"{text} at {row.speedup:.2f}x")
+    strongest = [data.strongest(kind, wanted) for kind in (PLAIN_CONTROLS, data.peers)]
+    return in_bold("; ".join(texts) or DASH, method in strongest)
+
+
+def in_bold(text: str, is_bold: bool) -> str:
+    return f"**{text}**" if is_bold and text != DASH else text
+
+
+def difference_table(data: ProtocolData) -> Table:
+    """Differences of PSNR to settings that have at least as much compute, with intervals."""
+    others = [name for name in data.methods if name not in (OURS, GENERAL, REPEATED)]
+    pairs = [(OURS, (GENERAL,)), (OURS, PLAIN_CONTROLS)]
+    pairs += [(OURS, (name,)) for name in others]
+    pairs.append((GENERAL, PLAIN_CONTROLS))
+    pairs += [(GENERAL, (name,)) for name in others if name not in PLAIN_CONTROLS]
+    rows = []
+    for method, compared in pairs:
+        other = "the strongest control" if compared == PLAIN_CONTROLS else label(compared[0])
+        cells = [difference_at(data, method, compared, speedup) for speedup in SPEEDUPS]
+        rows.append([f"{label(method)} - {other}", *cells])
+    return Table(("difference, dB", *headings_of(data)), rows)
+
+
+def difference_at(data: ProtocolData, method: str, others: Sequence[str], speedup: float) -> str:
+    """PSNR of a method at a requested speedup less that of the strongest of `others` with as much compute."""
+    ours = data.requested(method, speedup)
+    if ours is None:
+        return DASH
+    found = data.with_as_much_compute(data.strongest(others, ours.speedup), ours.speedup)
+    return DASH if found is None else lead(ours.minus(found))
+
+
+def speed_table(data: ProtocolData, target: float, methods: Iterable[str] = ()) -> Table:
+    """The fastest setting of each method that is as good as this project at `target`, and the next faster one."""
+    ours = data.at(target)
+    rows = []
+    for name in methods or [name for name in data.methods if name != REPEATED]:
+        good, faster = data.as_good(name, ours.mean)
+        if name == OURS:
+            good = ours
+        cells = [speed_of(good), away(good, ours), speed_of(faster), away(faster, ours), ratio_of(ours, good)]
+        rows.append([label(name), *cells])
+    headings = ("method", "fastest as good", "its PSNR - galaxydit's, dB", "next faster", "its PSNR - galaxydit's, dB")
+    return Table((*headings, "speed of galaxydit / its"), rows)
+
+
+def speed_of(row: Measured | None) -> str:
+    return "none" if row is None else f"{row.speedup:.2f}x"
+
+
+def away(row: Measured | None, ours: Measured) -> str:
+    return DASH if row is None else lead(row.minus(ours))
+
+
+def ratio_of(ours: Measured, good: Measured | None) -> str:
+    """How many times as fast this project is as the setting that is as good."""
+    return DASH if good is None else f"{ours.speedup / good.speedup:.2f}"
+
+
+def mean_psnr(data: ProtocolData, method: str, speedup: float) -> str:
+    """Mean PSNR of a method with at least as much compute as this project at a requested speedup."""
+    found = data.with_as_much_compute(method, data.at(speedup).speedup)
+    return DASH if found is None else f"{fmean(found.values):.1f}"

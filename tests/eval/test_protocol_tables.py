@@ -1,0 +1,195 @@
+"""The tables of protocol 2, on invented data of the form that `galaxydit compare` writes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.compared import GENERAL, OURS, ROOT
+from galaxydit.eval.protocol_data import (
+    FLOAT32,
+    FOLDER,
+    REPEATED,
+    SPEEDUPS,
+    ProtocolData,
+    protocol_data,
+    runs_of,
+)
+from galaxydit.eval.protocol_readme import lead_section, peers_section, quality_rows
+from galaxydit.eval.protocol_tables import (
+    NOT_YET,
+    bfloat16_section,
+    draws_section,
+    equal_compute_section,
+    equal_psnr_section,
+    other_methods_section,
+)
+
+PAGE = ROOT / "README.md"
+SCHEDULED, OPTIMISED, EVENLY = "plain at scheduled levels", "optimised noise levels", "fewer steps"
+SPREAD = dict(zip("abcdefgh", (-3.0, -1, 0, 0, 1, 3, -2, 2), strict=True))  # of a caption's PSNRs around the mean
+Rows = dict[str, list[tuple[dict[str, Any], float, float]]]  # by method: setting, speedup, mean PSNR
+
+PLANNED = [({"speedup": speedup}, speedup) for speedup in SPEEDUPS]
+FIRST_ROWS: Rows = {
+    OURS: [(setting, at, psnr) for (setting, at), psnr in zip(PLANNED, (44, 40, 32), strict=True)],
+    GENERAL: [(setting, at, psnr) for (setting, at), psnr in zip(PLANNED, (42, 38, 31), strict=True)],
+    SCHEDULED: [(setting, at, psnr) for (setting, at), psnr in zip(PLANNED, (43, 37, 29), strict=True)],
+    OPTIMISED: [({"steps": 50 / at}, at, psnr) for at, psnr in zip(SPEEDUPS, (41, 39, 33), strict=True)],
+    EVENLY: [({"steps": 50 / at}, at, psnr) for at, psnr in zip(SPEEDUPS, (27, 23, 18), strict=True)],
+    REPEATED: [({"steps": 50}, 1.0, 90)],
+    "SeaCache order 1": [
+        ({"threshold": value}, at, psnr) for value, at, psnr in ((1, 1.6, 41), (2, 2.1, 37), (3, 4.2, 22))
+    ],
+    "TaylorSeer": [
+        ({"cache_interval": value}, at, psnr) for value, at, psnr in ((2, 1.4, 39), (3, 2.0, 35), (4, 1.9, 30))
+    ],
+    "DBCache planned masks": [({"plan": value}, at, psnr) for value, at, psnr in ((2, 1.7, 40.5), (3, 2.4, 33))],
+    "Spectrum": [({"window": value}, at, psnr) for value, at, psnr in ((1, 2.2, 42), (2, 3.3, 30))],
+}
+DRAWN = {f"{OURS} draw-1": (43, 39, 31), f"{OURS} draw-2": (42, 38, 33)}
+DRAWS_ROWS: Rows = {
+    name: [(*one, psnr) for one, psnr in zip(PLANNED, psnrs, strict=True)] for name, psnrs in DRAWN.items()
+}
+OTHER_ROWS: Rows = {
+    OURS: FIRST_ROWS[OURS],
+    "EasyCache": [({"threshold": 1}, 1.3, 41), ({"threshold": 2}, 2.5, 30)],
+    "Pyramid Attention Broadcast": [({"spatial": 2}, 1.2, 30)],
+}
+
+
+def write(folder: Path, captions: str, rows: Rows, dtype: str = "float32", device: str = "a GPU") -> None:
+    """A results.json of these captions."""
+    made = []
+    for method, settings in rows.items():
+        for setting, speedup, psnr in settings:
+            values = [psnr + SPREAD[caption] for caption in captions]
+            row = {"method": method, "setting": setting, "compute_fraction": 1 / speedup, "psnr_of_prompt": values}
+            made.append(row)
+    conditions = {"dtype": dtype, "device": device, "versions": {"torch": "2.11.0"}, "settings": {"steps": 50}}
+    plan = {"prompts": list(captions), "seeds": ["abcdefgh".index(captions[0])]}
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_text(json.dumps({"conditions": conditions, "plan": plan, "rows": made}))
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """The first table in two parts, other methods on the first part, and bfloat16."""
+    part = tmp_path / FOLDER
+    write(part / "part-0", "abcdef", FIRST_ROWS)
+    write(part / "part-6", "gh", FIRST_ROWS)
+    write(part / "others", "abcdef", OTHER_ROWS)
+    write(part / "draws", "abcdef", DRAWS_ROWS | {GENERAL: FIRST_ROWS[GENERAL]})
+    write(part / "bfloat16", "abcdef", {OURS: FIRST_ROWS[OURS], REPEATED: [({"steps": 50}, 1.0, 33.8)]}, "bfloat16")
+    return tmp_path
+
+
+@pytest.fixture
+def first(results: Path) -> ProtocolData:
+    data = protocol_data(results, FLOAT32)
+    assert data is not None
+    return data
+
+
+def cells_of(markdown: str, name: str) -> list[str]:
+    """The cells of the first row with this name."""
+    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in markdown.splitlines()]
+    return next(cells[1:] for cells in rows if cells[0] == name)
+
+
+def test_parts_of_the_captions_are_one_table(first: ProtocolData) -> None:
+    assert first.captions == tuple("abcdefgh")
+    assert first.at(2.0).mean == 40.0
+    assert first.devices == {"a GPU": 8}
+
+
+def test_captions_count_that_all_methods_finished(results: Path) -> None:
+    write(results / FOLDER / "part-8", "gh"[:1], {OURS: [({"speedup": 9.0}, 9.0, 1.0)]})
+    fewer = protocol_data(results, FLOAT32, [OURS, "EasyCache"])
+    assert fewer is not None
+    assert fewer.captions == tuple("abcdef")
+    assert fewer.requested(OURS, 9.0) is None, "a setting that lacks captions is left out"
+
+
+def test_a_setting_of_this_compute_stands_alone_and_others_show_both_sides(results: Path) -> None:
+    made = equal_compute_section(results, PAGE)
+    assert cells_of(made, "galaxydit calibrated")[:2] == ["44.0 (41.0)", "40.0 (37.0)"]
+    assert cells_of(made, "SeaCache order 1")[1] == "41.0 (38.0) at 1.60x; 37.0 (34.0) at 2.10x"
+    assert cells_of(made, "Spectrum")[1] == "**42.0 (39.0) at 2.20x**", (
+        "a faster and better setting stands for slower ones"
+    )
+    assert cells_of(made, "TaylorSeer")[1] == "35.0 (32.0)", "the setting that is slower and worse does not count"
+    assert "Rounding alone leaves 90.0 dB" in made
+
+
+def test_differences_are_taken_to_settings_with_as_much_compute(results: Path) -> None:
+    made = equal_compute_section(results, PAGE)
+    assert cells_of(made, "galaxydit calibrated - the strongest control")[:2] == ["+1.0 (+1.0 to +1.0)"] * 2
+    assert cells_of(made, "galaxydit calibrated - SeaCache order 1")[1] == "-1.0 (-1.0 to -1.0)"
+    assert cells_of(made, "galaxydit calibrated - DBCache planned masks")[0] == "+3.5 (+3.5 to +3.5)", "slowest setting"
+
+
+def test_at_equal_psnr_the_settings_on_both_sides_of_the_target_are_shown(results: Path) -> None:
+    _, _, at_2x, _ = equal_psnr_section(results, PAGE).split("As good as")
+    assert cells_of(at_2x, "SeaCache order 1") == [
+        "1.60x",
+        "+1.0 (+1.0 to +1.0)",
+        "2.10x",
+        "-3.0 (-3.0 to -3.0)",
+        "1.25",
+    ]
+    assert cells_of(at_2x, "TaylorSeer") == ["none", "-", "1.40x", "-1.0 (-1.0 to -1.0)", "-"]
+    assert cells_of(at_2x, "galaxydit calibrated") == ["2.00x", "same", "3.00x", "-8.0 (-8.0 to -8.0)", "1.00"]
+
+
+def test_other_methods_have_the_captions_that_they_finished(results: Path) -> None:
+    made = other_methods_section(results, PAGE)
+    assert "n = 6 captions" in made
+    assert cells_of(made, "EasyCache")[1:] == ["-1.0 (-1.0 to -1.0)", "1.30x", "1.54"]
+    assert cells_of(made, "Pyramid Attention Broadcast")[2:] == ["none", "-"]
+
+
+def test_calibrations_are_compared_with_the_general_schedule_by_mean_and_by_worst_of_them(results: Path) -> None:
+    made = draws_section(results, PAGE)
+    assert cells_of(made, "2 calibrations - galaxydit uncalibrated") == [
+        "+0.5 (+0.5 to +0.5)",
+        "+0.5 (+0.5 to +0.5)",
+        "+1.0 (+1.0 to +1.0)",
+    ]
+    assert cells_of(made, "worst and best of the calibrations") == ["+0.0 and +1.0", "+0.0 and +1.0", "+0.0 and +2.0"]
+
+
+def test_bfloat16_stands_beside_its_rounding(results: Path) -> None:
+    made = bfloat16_section(results, PAGE)
+    assert cells_of(made, f"{REPEATED}, without speedup") == ["33.8"] * len(SPEEDUPS)
+
+
+def test_the_readme_shows_the_strongest_control_in_float32(results: Path, first: ProtocolData) -> None:
+    rows = {name: cells for name, *cells in quality_rows(first)}
+    assert rows["PSNR, calibrated, dB"] == ["-", "40.0", "32.0"]
+    assert rows["PSNR of fewer plain steps, at the best noise levels that we found, dB"] == ["-", "39.0", "33.0"]
+    assert rows["calibrated minus these, dB"] == ["-", "+1.0 (+1.0 to +1.0)", "-1.0 (-1.0 to -1.0)"]
+    assert cells_of(lead_section(results, PAGE), "minus the strongest control")[2] == "-1.0 (-1.0 to -1.0)"
+    assert cells_of(peers_section(results, PAGE), "EasyCache") == ["1.30x", "1.54", "41.0", "40.0", "6"]
+
+
+def test_a_caption_on_two_processors_is_refused(results: Path) -> None:
+    write(results / FOLDER / "another", "a", OTHER_ROWS, device="a CPU")
+    with pytest.raises(GalaxyDiTError, match="measure all methods of a caption on one processor"):
+        protocol_data(results, FLOAT32)
+
+
+def test_other_conditions_are_refused(results: Path) -> None:
+    path = results / FOLDER / "others" / "results.json"
+    data = json.loads(path.read_text())
+    data["conditions"]["settings"]["steps"] = 20
+    path.write_text(json.dumps(data))
+    with pytest.raises(GalaxyDiTError, match="different conditions"):
+        runs_of(results, FLOAT32)
+
+
+def test_without_data_a_table_says_so(tmp_path: Path) -> None:
+    for section in (equal_compute_section, equal_psnr_section, other_methods_section, bfloat16_section, lead_section):
+        assert section(tmp_path, PAGE) == NOT_YET
