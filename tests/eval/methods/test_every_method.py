@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from diffusers import SeaCacheConfig, TaylorSeerCacheConfig
+from diffusers import SeaCacheConfig, TaylorSeerCacheConfig, WanPipeline
 from tiny_table import PIPELINES
 
 from galaxydit.eval.compare.tune import coarse
@@ -36,15 +35,35 @@ def needs(name: str) -> Any:
     return pytest.param(name, marks=pytest.mark.skipif(not is_installed(method.needs), reason=f"needs {method.needs}"))
 
 
-@pytest.fixture
-def ten_steps(tiny_settings) -> GenerationSettings:
-    return replace(tiny_settings, steps=STEPS)
+@pytest.fixture(scope="module")
+def ten_steps() -> GenerationSettings:
+    return GenerationSettings(height=32, width=32, num_frames=5, steps=STEPS, guidance_scale=3.0, fps=8.0)
+
+
+class Plain:
+    """A pipeline that no method touches, after one generation."""
+
+    def __init__(self, pipe: WanPipeline, settings: GenerationSettings) -> None:
+        self.parts = measure_parts(pipe, PROMPT, settings)
+        self.frames = generate(pipe, PROMPT, settings, seed=0).frames
+        self.call = type(pipe).__call__
+        self.attributes = [set(vars(owner)) for owner in owners_in(pipe)]
+
+
+def owners_in(pipe: WanPipeline) -> list[Any]:
+    """What a method could leave an attribute on."""
+    return [pipe, *pipe.transformer.modules()]
+
+
+@pytest.fixture(scope="module")
+def plain(tiny_wan_builder: Callable[[], WanPipeline], ten_steps: GenerationSettings) -> Plain:
+    return Plain(tiny_wan_builder(), ten_steps)
 
 
 @pytest.fixture
-def run_method(tiny_wan_pipeline, ten_steps) -> Callable[..., tuple[GeneratedVideo, float]]:
+def run_method(tiny_wan_pipeline, ten_steps, plain) -> Callable[..., tuple[GeneratedVideo, float]]:
     """Runs a method once; gives the video and the compute fraction counted."""
-    parts = measure_parts(tiny_wan_pipeline, PROMPT, ten_steps)
+    parts = plain.parts
     plain_flops = 2 * STEPS * sum(part.flops for part in parts)
 
     def run(name: str, setting: dict[str, Any], calibration: Any = None) -> tuple[GeneratedVideo, float]:
@@ -91,24 +110,28 @@ def test_the_grid_of_sea_cache_has_the_defaults_of_diffusers(order):
     assert len(coarse(settings, [2.0])) == 3 * 5 + 2 * 6
 
 
+@pytest.fixture(scope="module")
+def calibrations() -> dict[Callable[..., Any], Any]:
+    """Results of `calibrate`, which methods share with their published settings."""
+    return {}
+
+
 @pytest.mark.parametrize("name", [needs(name) for name in METHODS])
-def test_a_method_leaves_no_trace(name, tiny_wan_pipeline, ten_steps, run_method):
-    method = METHODS[name]
-    before = generate(tiny_wan_pipeline, PROMPT, ten_steps, seed=0)
-    call = type(tiny_wan_pipeline).__call__
-    owners = [tiny_wan_pipeline, *tiny_wan_pipeline.transformer.modules()]
-    attributes = [set(vars(owner)) for owner in owners]
-    calibration = method.calibrate(tiny_wan_pipeline, [PROMPT, "a"], ten_steps, 0) if method.calibrate else None
+def test_a_method_leaves_no_trace(name, tiny_wan_pipeline, ten_steps, run_method, plain, calibrations):
+    method, owners = METHODS[name], owners_in(tiny_wan_pipeline)
+    if method.calibrate and method.calibrate not in calibrations:
+        calibrations[method.calibrate] = method.calibrate(tiny_wan_pipeline, [PROMPT, "a"], ten_steps, 0)
+    calibration = calibrations.get(method.calibrate)
     fastest = dict(method.settings(STEPS)[-1])
     if not method.tuned and "threshold" in fastest:  # a published one may reuse nothing on random weights
         fastest["threshold"] = NEVER_AGAIN
     with_method, fraction = run_method(name, fastest, calibration)
     after = generate(tiny_wan_pipeline, PROMPT, ten_steps, seed=0)
     assert fraction < 1 or (name == "repeated plain run" and fraction == pytest.approx(1))
-    assert not np.array_equal(with_method.frames, before.frames)
-    assert np.array_equal(after.frames, before.frames)
-    assert type(tiny_wan_pipeline).__call__ is call
-    for owner, names in zip(owners, attributes, strict=True):
+    assert not np.array_equal(with_method.frames, plain.frames)
+    assert np.array_equal(after.frames, plain.frames)
+    assert type(tiny_wan_pipeline).__call__ is plain.call
+    for owner, names in zip(owners, plain.attributes, strict=True):
         assert set(vars(owner)) - names <= {"_diffusers_hook"}
 
 
@@ -194,13 +217,12 @@ def test_profiling_dit_runs_its_foreground_blocks_between_full_steps(run_method)
     assert fraction == pytest.approx((4 + 6 / BLOCKS) / STEPS)  # 0, 1, 2 and 6 in full
 
 
-def share_of(pipe, settings, name):
-    parts = measure_parts(pipe, PROMPT, settings)
+def share_of(parts, name):
     return sum(part.flops for part in parts if part.path.endswith(name)) / sum(part.flops for part in parts)
 
 
-def test_faster_cache_skips_the_unconditional_branch_and_attention(tiny_wan_pipeline, ten_steps, run_method):
-    own = share_of(tiny_wan_pipeline, ten_steps, "attn1")
+def test_faster_cache_skips_the_unconditional_branch_and_attention(plain, run_method):
+    own = share_of(plain.parts, "attn1")
     setting = {"unconditional_every": 5, "attention_every": 2, "start": 1001, "alpha": 1.0}
     _, fraction = run_method("FasterCache", setting)
     # Both branches at steps 0 and 5; of the 8 others the conditional one, at 1, 3, 7 and 9 without self-attention.
