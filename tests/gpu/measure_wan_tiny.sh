@@ -3,12 +3,12 @@
 # constants of the general schedule, and five default calibrations. Everything runs at once, because one generation
 # leaves most of a GPU idle. A second call continues what the first did not finish.
 #
-#     bash tests/gpu/measure_wan_tiny.sh SECONDS FOLDER [FORMER_TRANSFORMER.safetensors]
+#     bash tests/gpu/measure_wan_tiny.sh SECONDS FOLDER [TRANSFORMER.safetensors]
 #
-# Needs 16 CPU cores, and no av. FORMER_TRANSFORMER repeats the published rows with another transformer, too.
+# Needs 16 CPU cores, and no av. TRANSFORMER repeats the published rows with other weights, too.
 set -u
 cd "$(dirname "$0")/../.."
-seconds=$1 out=$2 former=${3:-}
+seconds=$1 out=$2 other=${3:-}
 begin=$(date +%s)
 mkdir -p "$out/draws" "$out/short" "$out/captions"
 export PYTHONPATH=$PWD:${PYTHONPATH:-} OMP_NUM_THREADS=1 NVIDIA_TF32_OVERRIDE=0 PYTHONUNBUFFERED=1 TQDM_MININTERVAL=15
@@ -87,8 +87,8 @@ draws() {
 }
 
 run rows python3 -m $page.published_rows --out "$out/rows" --processes 3 &
-if [ -n "$former" ]; then
-    run rows-former python3 -m $page.published_rows --out "$out/rows-former" --transformer "$former" --processes 3 &
+if [ -n "$other" ]; then
+    run rows-other python3 -m $page.published_rows --out "$out/rows-other" --transformer "$other" --processes 3 &
 fi
 run ideas python3 -m $page.paper_ideas --out "$out/ideas.json" --processes 5 &
 run short python3 -m galaxydit.eval.short_generations --out "$out/short" --steps 20 24 25 26 22 30 18 16 &
