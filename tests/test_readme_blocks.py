@@ -70,7 +70,8 @@ NOT_RUN = {
     "short=": "needs a GPU",
     "python3 -m galaxydit.cli latency": "needs a GPU",
     "eval python3 -m galaxydit.cli latency": "needs a GPU",
-    "python3 -m galaxydit.eval.latency": "needs a GPU",
+    "python3 tests/gpu/measure.py": "needs a GPU",
+    "python3 -m galaxydit.eval.results_page": "rewrites the pages of the checkout",
 }
 SIZE = ["--height", "32", "--width", "32", "--frames", "5", "--guidance", "3", "--steps", "12", "--dtype", "float32"]
 ONE_PROMPT = {"validate": ["--prompts", "1"], "compare": ["--prompts", "1"]}
