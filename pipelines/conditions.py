@@ -35,7 +35,12 @@ PACKAGES = ("diffusers", "torch", "transformers", "scipy", "numpy", "av")
 
 def package_versions() -> dict[str, str]:
     """Versions of the packages that results depend on, by name; the plugin itself may run from its source tree."""
-    return {"galaxydit": galaxydit.__version__} | {name: version(name) for name in PACKAGES}
+    return {"galaxydit": galaxydit.__version__} | _installed_versions()
+
+
+@cache
+def _installed_versions() -> dict[str, str]:
+    return {name: version(name) for name in PACKAGES}
 
 
 @cache
