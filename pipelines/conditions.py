@@ -39,7 +39,12 @@ def package_versions() -> dict[str, str]:
 
     A package that is not installed is left out, because machines that only compute need no av.
     """
-    versions = {"galaxydit": galaxydit.__version__}
+    return {"galaxydit": galaxydit.__version__} | _installed_versions()
+
+
+@cache
+def _installed_versions() -> dict[str, str]:
+    versions = {}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)

@@ -1,6 +1,7 @@
 """Parts that several packages test with."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def general_few_steps(monkeypatch: pytest.MonkeyPatch) -> int:
     return GENERAL_FEW_STEPS
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny_transformer() -> Callable[[int], WanTransformer3DModel]:
     """Builds a transformer of so many blocks."""
     return build_tiny_transformer
@@ -98,11 +99,19 @@ def tiny_wan_pipeline() -> WanPipeline:
     return build_tiny_wan_pipeline()
 
 
+@pytest.fixture(scope="session")
+def saved_tiny_wan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that `tiny_wan_folder` copies."""
+    folder = tmp_path_factory.mktemp("saved") / "tiny-wan"
+    build_tiny_wan_pipeline().save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture
-def tiny_wan_folder(tiny_wan_pipeline: WanPipeline, tmp_path: Path) -> Path:
-    """The same pipeline, saved."""
-    tiny_wan_pipeline.save_pretrained(tmp_path / "tiny-wan")
-    return tmp_path / "tiny-wan"
+def tiny_wan_folder(saved_tiny_wan: Path, tmp_path: Path) -> Path:
+    """The same pipeline, saved; the folder is the test's own."""
+    torch.manual_seed(0)  # as where the pipeline is built
+    return Path(shutil.copytree(saved_tiny_wan, tmp_path / "tiny-wan"))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from galaxydit.eval.jobs.run_job import load_run, open_run, run_job
 from galaxydit.eval.report.read_run import read_run
 from galaxydit.pipelines.runs import InProcess, Outcome
 
-PROMPTS = 5  # 32 give the same result
+PROMPTS = 3  # 32 give the same result
 BRANCHES = 2
 HALF = Variant("half", "fewer-steps", {"steps": 5})
 COUNTED = Variant("even", "uniform-skip-order-0", {"steps": 10, "full_steps": 5})
@@ -79,27 +79,25 @@ def test_a_job_without_baseline_makes_none(job: Job, tmp_path: Path, calls: list
     assert not list((tmp_path / "run" / "files").glob(f"*.{DECODER_INPUT}"))
 
 
-@pytest.mark.parametrize("damage", ["gone", "damaged", "other"])
 def test_a_baseline_whose_latents_do_not_give_its_frames_is_denoised_again(
-    job: Job, tmp_path: Path, calls: list[int], damage: str, caplog: pytest.LogCaptureFixture
+    job: Job, tmp_path: Path, calls: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    job = replace(job, prompts=job.prompts[:1])
-    out = tmp_path / "run"
+    """Each prompt's latents are damaged in another way."""
+    out, more = tmp_path / "run", replace(job, variants=(*job.variants, HALF))
     run(out, job)
-    (file,) = (out / "files").glob(f"*.{DECODER_INPUT}")
-    content = file.read_bytes()
-    if damage == "gone":
-        file.unlink()
-    else:  # of the same size, so that the record still counts
-        changed = bytes(len(content)) if damage == "damaged" else content[:-64] + bytes(64)
-        file.write_bytes(changed)
+    gone, damaged, other = sorted((out / "files").glob(f"*.{DECODER_INPUT}"))
+    gone.unlink()
+    damaged.write_bytes(bytes(damaged.stat().st_size))  # of the same size, so that the record still counts
+    other.write_bytes(other.read_bytes()[:-64] + bytes(64))
     calls.clear()
     with caplog.at_level(logging.WARNING):
-        assert run(out, replace(job, variants=(*job.variants, HALF))).failed == 0
-    assert len(calls) == (10 + 5) * BRANCHES
+        assert run(out, more).failed == 0
+    assert len(calls) == PROMPTS * (10 + 5) * BRANCHES
     assert "does not compute reproducibly" not in caplog.text
-    run(tmp_path / "at once", replace(job, variants=(*job.variants, HALF)))
-    assert records(out)[0, "half"].metrics == records(tmp_path / "at once")[0, "half"].metrics
+    run(tmp_path / "at once", more)
+    after, at_once = records(out), records(tmp_path / "at once")
+    for prompt in range(PROMPTS):
+        assert after[prompt, "half"].metrics == at_once[prompt, "half"].metrics
 
 
 def test_a_compared_method_needs_a_baseline_whose_operations_were_counted(

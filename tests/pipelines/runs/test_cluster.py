@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.runs import OnRay, cluster, loopback
@@ -44,17 +45,18 @@ with OnRay(workers=1) as executor:
     assert worker_pid in [process.pid for process in processes]
     found = [each.laddr.ip for process in processes for each in process.net_connections(kind="inet")
              if each.status == psutil.CONN_LISTEN]
-    print(json.dumps([found, asks_for_token()]))
+    print(json.dumps([found, asks_for_token(), executor._cluster.gpus()]))
 """
 
 
 def test_a_cluster_of_this_machine_listens_on_the_loopback_address_alone_and_asks_for_a_token() -> None:
     done = subprocess.run([sys.executable, "-c", LISTENERS], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    found, asks = json.loads(done.stdout.splitlines()[-1])
+    found, asks, gpus = json.loads(done.stdout.splitlines()[-1])
     assert len(found) > 3
     assert {address.removeprefix("::ffff:") for address in found} == {"127.0.0.1"}
     assert asks
+    assert gpus == torch.cuda.device_count()
 
 
 @pytest.mark.parametrize("token", [True, False])

@@ -3,18 +3,17 @@
 import errno
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from galaxydit.errors import DataWarning, GalaxyDiTError
-from galaxydit.pipelines.runs import OnRay, Outcome, Record, Store, Unit, run
+from galaxydit.pipelines.runs import OnRay, Outcome, Record, Store, Unit, on_ray, run
 from galaxydit.pipelines.runs.run import Progress
 from galaxydit.pipelines.video import save_video
 
@@ -151,8 +150,10 @@ def test_without_ray_the_cure_is_named(monkeypatch: pytest.MonkeyPatch):
         OnRay()
 
 
-def test_more_gpus_than_this_machine_has_are_refused():
-    """In a process of its own, because this one is in a cluster."""
-    script = "from galaxydit.pipelines.runs import OnRay; OnRay(gpus_per_worker=99)"
-    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert "gpus_per_worker=99 is not allowed: expected at most" in finished.stderr
+def test_more_gpus_than_this_machine_has_are_refused_and_its_cluster_is_ended(monkeypatch: pytest.MonkeyPatch):
+    ended = []
+    cluster = SimpleNamespace(ray=None, is_local=True, gpus=lambda: 2.0, end=lambda: ended.append(True))
+    monkeypatch.setattr(on_ray, "Cluster", lambda address, cpus: cluster)
+    with pytest.raises(GalaxyDiTError, match="gpus_per_worker=3 is not allowed: expected at most 2, the GPUs of this"):
+        OnRay(gpus_per_worker=3)
+    assert ended
