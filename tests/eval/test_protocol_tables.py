@@ -26,6 +26,8 @@ from galaxydit.eval.protocol_tables import (
     equal_psnr_section,
     other_methods_section,
 )
+from galaxydit.eval.quality_over_speed import shown
+from galaxydit.eval.readme_animation import usual_case
 
 PAGE = ROOT / "README.md"
 SCHEDULED, OPTIMISED, EVENLY = "plain at scheduled levels", "optimised noise levels", "fewer steps"
@@ -173,6 +175,22 @@ def test_the_readme_shows_the_strongest_control_in_float32(results: Path, first:
     assert rows["calibrated minus these, dB"] == ["-", "+1.0 (+1.0 to +1.0)", "-1.0 (-1.0 to -1.0)"]
     assert cells_of(lead_section(results, PAGE), "minus the strongest control")[2] == "-1.0 (-1.0 to -1.0)"
     assert cells_of(peers_section(results, PAGE), "EasyCache") == ["1.30x", "1.54", "41.0", "40.0", "6"]
+
+
+def test_the_picture_has_the_measured_settings_of_all_methods_on_common_captions(results: Path) -> None:
+    drawn = shown(results)
+    lines = {line.method: line for line in drawn.lines}
+    assert drawn.captions == 6
+    assert lines[OURS].psnrs == (44.0, 40.0, 32.0)
+    assert lines["EasyCache"].speedups == pytest.approx((1.3, 2.5))
+    assert lines["Spectrum"].is_named
+    assert REPEATED not in lines
+
+
+def test_the_clip_shows_the_caption_nearest_to_the_means(results: Path) -> None:
+    case = usual_case(results)
+    assert (case.caption, case.seed, case.captions) == ("c", 100_002, 8)
+    assert case.means == {2.0: 40.0, 3.0: 32.0}
 
 
 def test_a_caption_on_two_processors_is_refused(results: Path) -> None:
