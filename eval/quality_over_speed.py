@@ -186,7 +186,8 @@ def _draw(data: Shown, figure: "Figure") -> None:
     where = f"wan-tiny, {conditions['dtype']}, {conditions['settings']['steps']} steps, {data.captions} captions"
     unnamed = len(lines) - len(named)
     marks = "bars: 95 % intervals over captions; dashed: no cache"
-    marks += f"; thin grey: {unnamed} other methods" if unnamed else ""
+    if unnamed:
+        marks += f"; thin grey: {unnamed} other method{'s' if unnamed > 1 else ''}"
     axes.set_title(f"The same video, sooner: {where}\n{marks}", fontsize=10)
 
 
