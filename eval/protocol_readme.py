@@ -85,11 +85,12 @@ def peers_section(results: Path, page: Path) -> str:
     rows = []
     for data, name in shown:
         ours = data.at(SHORT)
-        good, _ = data.as_good(name, ours.mean)
+        good, faster = data.as_good(name, ours.mean)
+        ratio = ratio_of(ours, good, faster)
         if name == OURS:
-            good = ours
+            good, ratio = ours, "1.00"
         psnr, count = mean_psnr(data, name, SHORT), str(len(data.captions))
-        rows.append([label(name), speed_of(good), ratio_of(ours, good), psnr, f"{ours.mean:.1f}", count])
+        rows.append([label(name), speed_of(good), ratio, psnr, f"{ours.mean:.1f}", count])
     headings = (
         "method",
         "fastest setting as good as galaxydit's 2x",

@@ -1,7 +1,7 @@
 """The tables of protocol 2: PSNR at equal compute, speed at equal PSNR, other methods, and bfloat16."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -59,8 +59,11 @@ def other_methods_section(results: Path, page: Path) -> str:
         compared = data.with_as_much_compute(name, ours.speedup)
         if name != OURS and compared is not None:
             difference = lead(ours.minus(compared))
-        good, _ = data.as_good(name, ours.mean)
-        rows.append([label(name), cell_at(data, name, SHORT), difference, speed_of(good), ratio_of(ours, good)])
+        good, faster = data.as_good(name, ours.mean)
+        if name == OURS:
+            good = ours
+        ratio = "1.00" if name == OURS else ratio_of(ours, good, faster)
+        rows.append([label(name), cell_at(data, name, SHORT), difference, speed_of(good), ratio])
     headings = (
         "method",
         f"PSNR (worst), dB, at {ours.speedup:.2f}x",
@@ -199,15 +202,18 @@ def difference_at(data: ProtocolData, method: str, others: Sequence[str], speedu
     return DASH if found is None else lead(ours.minus(found))
 
 
-def speed_table(data: ProtocolData, target: float, methods: Iterable[str] = ()) -> Table:
+def speed_table(data: ProtocolData, target: float) -> Table:
     """The fastest setting of each method that is as good as this project at `target`, and the next faster one."""
     ours = data.at(target)
     rows = []
-    for name in methods or [name for name in data.methods if name != REPEATED]:
+    for name in data.methods:
+        if name == REPEATED:
+            continue
         good, faster = data.as_good(name, ours.mean)
         if name == OURS:
             good = ours
-        cells = [speed_of(good), away(good, ours), speed_of(faster), away(faster, ours), ratio_of(ours, good)]
+        cells = [speed_of(good), away(good, ours), speed_of(faster), away(faster, ours)]
+        cells.append("1.00" if name == OURS else ratio_of(ours, good, faster))
         rows.append([label(name), *cells])
     headings = ("method", "fastest as good", "its PSNR - galaxydit's, dB", "next faster", "its PSNR - galaxydit's, dB")
     return Table((*headings, "speed of galaxydit / its"), rows)
@@ -221,9 +227,18 @@ def away(row: Measured | None, ours: Measured) -> str:
     return DASH if row is None else lead(row.minus(ours))
 
 
-def ratio_of(ours: Measured, good: Measured | None) -> str:
-    """How many times as fast this project is as the setting that is as good."""
-    return DASH if good is None else f"{ours.speedup / good.speedup:.2f}"
+def ratio_of(ours: Measured, good: Measured | None, faster: Measured | None) -> str:
+    """How many times as fast this project is as another method of equal PSNR.
+
+    The other's speedup lies between those of its settings on both sides, so the ratio is a range.
+    """
+    least = "" if faster is None else f"{ours.speedup / faster.speedup:.2f}"
+    if good is None:
+        return f"above {least}" if least else DASH
+    most = f"{ours.speedup / good.speedup:.2f}"
+    if not least:
+        return f"below {most}"
+    return f"{least} to {most}"
 
 
 def mean_psnr(data: ProtocolData, method: str, speedup: float) -> str:

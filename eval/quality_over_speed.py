@@ -1,19 +1,30 @@
 """Draws the picture of quality over speed with the peers: `python -m galaxydit.eval.quality_over_speed`.
 
-Its data are the committed comparison with the most peers, all on the same captions.
+Its points are settings that were measured by protocol 2, on the captions that all methods finished.
 """
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from galaxydit.calibration.bootstrap import interval
 from galaxydit.eval.compared import GENERAL, OURS, PEER, RESULTS, Compared, comparisons, kind_of, label
 from galaxydit.eval.methods.method_registry import CONTROL
+from galaxydit.eval.protocol_data import (
+    FIRST,
+    FIRST_PEERS,
+    FLOAT32,
+    PLAIN_CONTROLS,
+    REPEATED,
+    SPEEDUPS,
+    ProtocolData,
+    protocol_data,
+)
+from galaxydit.eval.protocol_tables import other_methods
 from galaxydit.foreign_text import drawable
 from galaxydit.pipelines.figures import (
     BLUE,
@@ -40,6 +51,7 @@ KNOWN = ("TaylorSeer", "DiCache", "MagCache", "EasyCache", "TeaCache", "FirstBlo
 """Methods that readers know, which are always named; the strongest control and peer at each speedup are named, too."""
 
 COLOURS = (BLUE, GREEN, PINK, SKY, "#5d4fc4", "#00695c", "#6a994e", "#9c6b98", "#3b3f8f", "#8fa8c9")
+MARGIN = 1.25  # between the slowest and fastest speedup of this project and the ends of the other lines
 LABEL_SHARE = 0.042  # of the height, for a line of text
 
 
@@ -52,6 +64,56 @@ class Line:
     speedups: tuple[float, ...]
     psnrs: tuple[float, ...]
     intervals: tuple[tuple[float, float] | tuple[None, None], ...]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is drawn: lines of methods on the same captions, and the conditions that the title names."""
+
+    lines: tuple[Line, ...]
+    speedups: tuple[float, ...]  # of the axis
+    conditions: Mapping[str, Any]
+    captions: int
+
+
+def shown(results: Path) -> Shown:
+    """The methods of protocol 2 on the captions of all methods; the earlier comparison while protocol 2 has no data."""
+    data = every_method(results)
+    if data is not None:
+        return Shown(tuple(measured_lines(data)), SPEEDUPS, data.conditions, len(data.captions))
+    group = shown_comparison(results)
+    lines = tuple(lines_of(group))
+    return Shown(lines, tuple(group.speedups), group.runs[0].data["conditions"], len(group.captions))
+
+
+def every_method(results: Path) -> ProtocolData | None:
+    """All methods of protocol 2 on common captions; those of the first table where no others were measured."""
+    first = [name for name in FIRST if name != REPEATED]
+    others = other_methods(results)
+    names = first if others is None else [*first, *(name for name in others.methods if name not in first)]
+    return protocol_data(results, FLOAT32, names)
+
+
+def measured_lines(data: ProtocolData) -> list[Line]:
+    """This project's schedule with and without a profile, the controls and all peers, at settings that were run."""
+    strongest = {data.strongest(kind, data.at(at).speedup) for kind in (PLAIN_CONTROLS, data.peers) for at in SPEEDUPS}
+    named = {OURS, GENERAL, *PLAIN_CONTROLS, *FIRST_PEERS, *KNOWN, *strongest}
+    slowest, fastest = data.at(SPEEDUPS[0]).speedup / MARGIN, data.at(SPEEDUPS[-1]).speedup * MARGIN
+    lines = []
+    for method in data.methods:
+        rows = [row for row in data.fronts.get(method, ()) if slowest <= row.speedup <= fastest]
+        if not rows or (kind_of(method) not in (CONTROL, PEER) and method not in (OURS, GENERAL)):
+            continue
+        lines.append(
+            Line(
+                method,
+                method in named,
+                tuple(row.speedup for row in rows),
+                tuple(row.mean for row in rows),
+                tuple(row.interval for row in rows),
+            )
+        )
+    return lines
 
 
 def shown_comparison(results: Path) -> Compared:
@@ -94,15 +156,15 @@ def digest_of(lines: Sequence[Line]) -> str:
 
 def draw_quality(results: Path = RESULTS) -> Path:
     """Write the picture to the folder of results; returns its path."""
-    group = shown_comparison(results)
-    lines, path = lines_of(group), results / NAME
-    with drawn(path, 8.4, 5.4, texts={DATA_KEY: digest_of(lines)}) as figure:
-        _draw(group, lines, figure)
+    data, path = shown(results), results / NAME
+    with drawn(path, 8.4, 5.4, texts={DATA_KEY: digest_of(data.lines)}) as figure:
+        _draw(data, figure)
     return path
 
 
-def _draw(group: Compared, lines: Sequence[Line], figure: "Figure") -> None:
+def _draw(data: Shown, figure: "Figure") -> None:
     axes = figure.add_subplot()
+    lines = data.lines
     for line in lines:
         if not line.is_named:
             axes.plot(line.speedups, line.psnrs, color=LIGHT_GREY, lw=1, zorder=1)
@@ -116,15 +178,16 @@ def _draw(group: Compared, lines: Sequence[Line], figure: "Figure") -> None:
         for speed, psnr, (low, high) in zip(speeds, line.psnrs, line.intervals, strict=True):
             draw_interval(axes, speed, psnr, low, high, color=colour, alpha=0.55, capsize=2, zorder=2)
     axes.set_xscale("log")
-    axes.set_xticks(group.speedups, [f"{speedup:g}x" for speedup in group.speedups])
+    axes.set_xticks(data.speedups, [f"{speedup:g}x" for speedup in data.speedups])
     axes.minorticks_off()
     _name_lines(axes, named, {method: style[0] for method, style in styles.items()})
-    conditions = group.runs[0].data["conditions"]
+    conditions = data.conditions
     axes.set(xlabel="speedup by compute", ylabel="PSNR against the plain video, dB")
-    where = f"wan-tiny, {conditions['dtype']}, {conditions['settings']['steps']} steps, {len(group.captions)} captions"
+    where = f"wan-tiny, {conditions['dtype']}, {conditions['settings']['steps']} steps, {data.captions} captions"
     unnamed = len(lines) - len(named)
     marks = "bars: 95 % intervals over captions; dashed: no cache"
-    marks += f"; thin grey: {unnamed} other methods" if unnamed else ""
+    if unnamed:
+        marks += f"; thin grey: {unnamed} other method{'s' if unnamed > 1 else ''}"
     axes.set_title(f"The same video, sooner: {where}\n{marks}", fontsize=10)
 
 
@@ -150,7 +213,7 @@ def _name_lines(axes: "Axes", named: Sequence[Line], colours: dict[str, str]) ->
     places = spread_out([line.psnrs[-1] for line in named], LABEL_SHARE * (high - low))
     for line, place in zip(named, places, strict=True):
         axes.annotate(
-            f"{drawable(label(line.method))}, {line.psnrs[-1]:.0f} dB at {line.speedups[-1]:g}x",
+            f"{drawable(label(line.method))}, {line.psnrs[-1]:.0f} dB at {line.speedups[-1]:.3g}x",
             xy=(line.speedups[-1] * 1.015, line.psnrs[-1]),
             xytext=(right * 1.03, place),
             color=colours[line.method],

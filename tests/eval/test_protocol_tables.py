@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from galaxydit.calibration.prompt_files import read_prompts
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.compared import GENERAL, OURS, ROOT
+from galaxydit.eval.compared import GENERAL, OURS, RESULTS, ROOT, ResultsFile
+from galaxydit.eval.protocol_captions import FILE
 from galaxydit.eval.protocol_data import (
     FLOAT32,
     FOLDER,
@@ -26,6 +28,8 @@ from galaxydit.eval.protocol_tables import (
     equal_psnr_section,
     other_methods_section,
 )
+from galaxydit.eval.quality_over_speed import shown
+from galaxydit.eval.readme_animation import usual_case
 
 PAGE = ROOT / "README.md"
 SCHEDULED, OPTIMISED, EVENLY = "plain at scheduled levels", "optimised noise levels", "fewer steps"
@@ -138,17 +142,17 @@ def test_at_equal_psnr_the_settings_on_both_sides_of_the_target_are_shown(result
         "+1.0 (+1.0 to +1.0)",
         "2.10x",
         "-3.0 (-3.0 to -3.0)",
-        "1.25",
+        "0.95 to 1.25",
     ]
-    assert cells_of(at_2x, "TaylorSeer") == ["none", "-", "1.40x", "-1.0 (-1.0 to -1.0)", "-"]
+    assert cells_of(at_2x, "TaylorSeer") == ["none", "-", "1.40x", "-1.0 (-1.0 to -1.0)", "above 1.43"]
     assert cells_of(at_2x, "galaxydit calibrated") == ["2.00x", "same", "3.00x", "-8.0 (-8.0 to -8.0)", "1.00"]
 
 
 def test_other_methods_have_the_captions_that_they_finished(results: Path) -> None:
     made = other_methods_section(results, PAGE)
     assert "n = 6 captions" in made
-    assert cells_of(made, "EasyCache")[1:] == ["-1.0 (-1.0 to -1.0)", "1.30x", "1.54"]
-    assert cells_of(made, "Pyramid Attention Broadcast")[2:] == ["none", "-"]
+    assert cells_of(made, "EasyCache")[1:] == ["-1.0 (-1.0 to -1.0)", "1.30x", "0.80 to 1.54"]
+    assert cells_of(made, "Pyramid Attention Broadcast")[2:] == ["none", "above 1.67"]
 
 
 def test_calibrations_are_compared_with_the_general_schedule_by_mean_and_by_worst_of_them(results: Path) -> None:
@@ -172,7 +176,23 @@ def test_the_readme_shows_the_strongest_control_in_float32(results: Path, first:
     assert rows["PSNR of fewer plain steps, at the best noise levels that we found, dB"] == ["-", "39.0", "33.0"]
     assert rows["calibrated minus these, dB"] == ["-", "+1.0 (+1.0 to +1.0)", "-1.0 (-1.0 to -1.0)"]
     assert cells_of(lead_section(results, PAGE), "minus the strongest control")[2] == "-1.0 (-1.0 to -1.0)"
-    assert cells_of(peers_section(results, PAGE), "EasyCache") == ["1.30x", "1.54", "41.0", "40.0", "6"]
+    assert cells_of(peers_section(results, PAGE), "EasyCache") == ["1.30x", "0.80 to 1.54", "41.0", "40.0", "6"]
+
+
+def test_the_picture_has_the_measured_settings_of_all_methods_on_common_captions(results: Path) -> None:
+    drawn = shown(results)
+    lines = {line.method: line for line in drawn.lines}
+    assert drawn.captions == 6
+    assert lines[OURS].psnrs == (44.0, 40.0, 32.0)
+    assert lines["EasyCache"].speedups == pytest.approx((1.3, 2.5))
+    assert lines["Spectrum"].is_named
+    assert REPEATED not in lines
+
+
+def test_the_clip_shows_the_caption_nearest_to_the_means(results: Path) -> None:
+    case = usual_case(results)
+    assert (case.caption, case.seed, case.captions) == ("c", 100_002, 8)
+    assert case.means == {2.0: 40.0, 3.0: 32.0}
 
 
 def test_a_caption_on_two_processors_is_refused(results: Path) -> None:
@@ -188,6 +208,13 @@ def test_other_conditions_are_refused(results: Path) -> None:
     path.write_text(json.dumps(data))
     with pytest.raises(GalaxyDiTError, match="different conditions"):
         runs_of(results, FLOAT32)
+
+
+@pytest.mark.parametrize("path", sorted((RESULTS / FOLDER).rglob("results.json")), ids=lambda path: path.parent.name)
+def test_committed_captions_have_the_places_of_the_protocol(path: Path) -> None:
+    run = ResultsFile(path)
+    first = int(run.seeds)  # the noise of a caption is 100,000 plus its place
+    assert run.captions == tuple(read_prompts(FILE)[first : first + len(run.captions)])
 
 
 def test_without_data_a_table_says_so(tmp_path: Path) -> None:
