@@ -90,9 +90,9 @@ def test_a_damaged_file_is_made_again(tiny_wan_pipeline: WanPipeline, folder: Pa
     path.write_text("{")
     with pytest.warns(ProfileWarning, match="made again"):
         again = galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS, folder=folder)
-    assert replace(again, evidence=replace(again.evidence, seconds=None)) == replace(
-        profile, evidence=replace(profile.evidence, seconds=None)
-    )
+    assert str(path) in again.source
+    expected = replace(profile, source=again.source, evidence=replace(profile.evidence, seconds=None))
+    assert replace(again, evidence=replace(again.evidence, seconds=None)) == expected
 
 
 def test_a_folder_that_cannot_be_written_keeps_it_in_memory(
