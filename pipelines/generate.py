@@ -81,8 +81,9 @@ def generate(
     seed = plain_number(seed)
     if type(seed) is not int or not 0 <= seed < 2**64:
         raise refusal("seed", seed, "a whole number from 0 to 2**64 - 1", "pass for example 0")
-    meter_of(pipe._execution_device, cpu=cpu_counter)  # opened now, because that takes seconds
-    watch = Stopwatch(pipe._execution_device, object(), cpu_counter)
+    device = pipe._execution_device
+    meter_of(device, cpu=cpu_counter)  # opened now, because that takes seconds
+    watch = Stopwatch(device, object(), cpu_counter)
     loop = _DenoisingLoop(watch, on_step)
     with memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift), loop.watching(pipe):
         watch.mark(BEGIN)

@@ -14,7 +14,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.wan_tiny.tools import build
 from galaxydit.policies.policy import FEW_STEPS, GENERAL_FEW_STEPS
 
-pytest_plugins = ("encoded_texts", "simulated_gpu", "fake_clock")
+pytest_plugins = ("encoded_texts", "exhaustive", "fake_clock", "simulated_gpu")
 
 # Tiny matrices: handing them to a second thread costs more than it saves, and slows other processes down.
 torch.set_num_threads(1)

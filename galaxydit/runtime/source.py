@@ -20,6 +20,8 @@ class Source:
     def device(self) -> torch.device:
         """The device that computes the transformer; with offloading, the transformer may still be elsewhere."""
         device = torch.device("cpu")
+        if not torch.accelerator.is_available():
+            return device  # known without the pipeline, which walks all its modules to find it
         weight = next(self.transformer.parameters(), None)
         if weight is not None:
             device = weight.device

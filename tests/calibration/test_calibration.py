@@ -1,14 +1,11 @@
 import json
-import os
+import multiprocessing
 import signal
-import subprocess
-import sys
-import textwrap
+import time
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from subprocess import PIPE
 
 import pytest
 import torch
@@ -29,39 +26,7 @@ from galaxydit.profiles.schema import Profile
 from galaxydit.proxies import PROXIES
 from galaxydit.validation import parse
 
-SCRIPT = """
-    import os
-    import sys
-    import time
-    from pathlib import Path
-    import torch
-    torch.set_num_threads(1)
-    from galaxydit.calibration.budget import Budget
-    from galaxydit.calibration.calibration import calibrate
-    from galaxydit.pipelines.loading import load_pipeline
-    from galaxydit.pipelines.settings import GenerationSettings
-    from galaxydit.proxies import PROXIES
-    pipe = load_pipeline(sys.argv[1], device="cpu", dtype=torch.float32)
-    pipe.set_progress_bar_config(disable=True)
-    for line in sys.stdin:  # each run is a process of its own, which need not import anything again
-        folder, seconds = line.split()
-        started, process = time.monotonic(), os.fork()
-        if not process:
-            calibrate(pipe, sys.argv[2:], resume_dir=Path(folder, "parts"), budget=Budget((3, 3), True, 0, 1),
-                settings=GenerationSettings(32, 32, 5, steps=12, guidance_scale=3.0), speedups=(1.5, 2.0), name="tiny",
-                proxy_costs={name: proxy.cost / 6 for name, proxy in PROXIES.items()},
-                on_profile=lambda profile: profile.save(folder + "/profile.json"))
-            os._exit(0)
-        ended = (0, 0)
-        while ended == (0, 0) and time.monotonic() - started < float(seconds):
-            time.sleep(0.002)
-            ended = os.waitpid(process, os.WNOHANG)
-        if ended == (0, 0):
-            os.kill(process, 9)
-            ended = os.waitpid(process, 0)
-        print(ended[1], time.monotonic() - started, flush=True)
-"""
-MOMENTS = 4
+MOMENTS = 3
 
 
 def test_the_profile_holds_what_was_asked_for_and_meets_it(calibration: Calibration) -> None:
@@ -131,66 +96,67 @@ def test_accelerate_follows_a_measured_profile(
     assert acceleration.report.config.proxy == calibration.profile.recipe.proxy
 
 
-def test_twice_the_same_gives_the_same_profile(
-    calibration: Calibration,
+def calibrate_into(
+    folder: Path, pipe: WanPipeline, prompts: list[str], settings: GenerationSettings, proxy_costs: dict[str, float]
+) -> None:
+    calibrate(
+        pipe,
+        prompts,
+        resume_dir=folder / "parts",
+        budget=Budget((3, 3), True, 0, 1),
+        settings=settings,
+        speedups=(2.0,),
+        proxy_costs=proxy_costs,
+        name="tiny",
+        on_profile=lambda profile: profile.save(folder / "profile.json"),
+    )
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_calibration_killed_at_random_moments_leaves_a_profile_and_ends_as_an_undisturbed_one(
     tiny_wan_pipeline: WanPipeline,
     prompts: list[str],
     settings: GenerationSettings,
     proxy_costs: dict[str, float],
     tmp_path: Path,
 ) -> None:
-    again = calibrate(
-        tiny_wan_pipeline,
-        prompts,
-        resume_dir=tmp_path / "again",
-        budget=Budget((3, 3), True, 8, 1),
-        settings=settings,
-        speedups=(1.5, 2.0),
-        proxy_costs=proxy_costs,
-        name="tiny",
-    )
-    assert again.profile == calibration.profile
-    assert again.profile.identity == calibration.profile.identity
+    """Each run is a process of its own, forked from this one so that it need not import anything."""
+    context = multiprocessing.get_context("fork")
 
+    def killed_after(folder: Path, seconds: float | None) -> tuple[bool, float]:
+        """Whether the run was killed, and its seconds."""
+        arguments = (folder, tiny_wan_pipeline, prompts, settings, proxy_costs)
+        run, started = context.Process(target=calibrate_into, args=arguments), time.monotonic()
+        run.start()
+        run.join(seconds)
+        run.kill()
+        run.join()
+        assert run.exitcode in (0, -signal.SIGKILL)
+        return run.exitcode != 0, time.monotonic() - started
 
-def test_a_calibration_killed_at_random_moments_leaves_a_profile_and_ends_as_an_undisturbed_one(
-    tiny_wan_folder: Path, prompts: list[str], tmp_path: Path
-) -> None:
-    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tiny_wan_folder), *prompts]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True, env=environment) as runs:
+    def is_whole(folder: Path) -> bool:
+        return load_profile(folder / "profile.json") == load_profile(tmp_path / "undisturbed" / "profile.json")
 
-        def killed_after(folder: Path, seconds: float) -> tuple[bool, float]:
-            runs.stdin.write(f"{folder} {seconds}\n")
-            runs.stdin.flush()
-            status, took = runs.stdout.readline().split()
-            assert int(status) in (0, signal.SIGKILL)
-            return int(status) == signal.SIGKILL, float(took)
-
-        def is_whole(folder: Path) -> bool:
-            return load_profile(folder / "profile.json") == load_profile(tmp_path / "undisturbed" / "profile.json")
-
-        _, whole = killed_after(tmp_path / "undisturbed", 1e9)
-        moments, kills, samples = Random(7), 0, set()
-        for number in range(100):
-            folder = tmp_path / str(number)
-            while killed_after(folder, moments.uniform(0, whole))[0]:  # else it was done before the moment
-                kills += 1
-                recorded = len(list(folder.glob("parts/units/sample-*.json")))
-                if recorded > 1 or (folder / "profile.json").exists():
-                    left = load_profile(folder / "profile.json")
-                    samples.add(left.conditions.samples)
-                    assert 1 <= left.conditions.samples <= recorded
-                if kills == MOMENTS:
-                    finished = {part: part.stat().st_mtime_ns for part in folder.glob("parts/units/*.json")}
-                    killed_after(folder, 1e9)
-                    assert all(part.stat().st_mtime_ns == at for part, at in finished.items()), "parts are kept"
-                    break
-            assert is_whole(folder)
+    _, whole = killed_after(tmp_path / "undisturbed", None)
+    moments, kills, samples = Random(7), 0, set()
+    for number in range(100):
+        folder = tmp_path / str(number)
+        while killed_after(folder, moments.uniform(0, whole))[0]:  # else it was done before the moment
+            kills += 1
+            recorded = len(list(folder.glob("parts/units/sample-*.json")))
+            if recorded > 1 or (folder / "profile.json").exists():
+                left = load_profile(folder / "profile.json")
+                samples.add(left.conditions.samples)
+                assert 1 <= left.conditions.samples <= recorded
             if kills == MOMENTS:
+                finished = {part: part.stat().st_mtime_ns for part in folder.glob("parts/units/*.json")}
+                killed_after(folder, None)
+                assert all(part.stat().st_mtime_ns == at for part, at in finished.items()), "parts are kept"
                 break
-        assert samples
-        runs.stdin.close()
+        assert is_whole(folder)
+        if kills == MOMENTS:
+            break
+    assert samples
 
 
 def test_on_ray_the_profile_is_that_of_one_process(
@@ -219,6 +185,7 @@ def test_on_ray_the_profile_is_that_of_one_process(
             load=partial(load_pipeline, tiny_wan_folder, dtype=torch.float32),
         )
     assert shared.profile == calibration.profile
+    assert shared.profile.identity == calibration.profile.identity
 
 
 def test_damaged_parts_are_measured_again_and_those_of_other_samples_are_left_alone(

@@ -71,7 +71,7 @@ def test_a_profile_from_images_or_videos_is_met(
         pipe,
         lines,
         resume_dir=tmp_path / "parts",
-        budget=Budget((3, 3), True, 8, 1),
+        budget=Budget((3, 3), True, 0, 1),
         settings=settings,
         speedups=(2.0,),
     )

@@ -23,6 +23,20 @@ SETTINGS = GenerationSettings(32, 32, 5, steps=12, guidance_scale=3.0)
 PROMPTS = ["a red ball", "a blue box"]
 
 
+@pytest.fixture(scope="module")
+def learned(tiny_wan_builder: Callable[[], WanPipeline], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a learned profile and its parts, which no test may change."""
+    folder = tmp_path_factory.mktemp("learned")
+    galaxydit.learn(tiny_wan_builder(), PROMPTS, settings=SETTINGS, folder=folder)
+    return folder
+
+
+@pytest.fixture
+def folder(learned: Path, tmp_path: Path) -> Path:
+    """A copy of `learned`."""
+    return Path(shutil.copytree(learned, tmp_path / "profiles"))
+
+
 def test_it_is_made_once_and_accelerates(
     tiny_wan_pipeline: WanPipeline, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,8 +56,11 @@ def test_it_is_made_once_and_accelerates(
     assert galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS, folder=tmp_path) == profile
 
 
-def test_plain_accelerate_never_reads_it(tiny_wan_pipeline: WanPipeline, tmp_path: Path, monkeypatch) -> None:
+def test_plain_accelerate_never_reads_it(
+    tiny_wan_pipeline: WanPipeline, calibration: Calibration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(learning, "user_data_path", lambda name: tmp_path)
+    monkeypatch.setattr(learning, "calibrate", saving(calibration))
     galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS)
     assert [*(tmp_path / "profiles").glob("*.json")]
     with galaxydit.accelerate(tiny_wan_pipeline, speedup=2) as acceleration:
@@ -52,29 +69,30 @@ def test_plain_accelerate_never_reads_it(tiny_wan_pipeline: WanPipeline, tmp_pat
 
 
 def test_a_better_profile_stays_and_other_settings_have_another_file(
-    tiny_wan_pipeline: WanPipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_wan_pipeline: WanPipeline, calibration: Calibration, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    profile = galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS, folder=tmp_path)
-    (path,) = tmp_path.glob("*.json")
+    (path,) = folder.glob("*.json")
+    profile = read_profile(path)
     better = replace(profile, conditions=replace(profile.conditions, samples=3))  # fewer than a finished one
     rows = tuple(replace(row, prompts=8, psnr_db=30.0) for row in profile.evidence.verifications)
     better = replace(better, evidence=replace(profile.evidence, verifications=rows))
     better.save(path)
-    assert galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS, folder=tmp_path) == better
-    galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=replace(SETTINGS, steps=10), folder=tmp_path)
-    assert len([*tmp_path.glob("*.json")]) == 2
+    assert galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS, folder=folder) == better
+    monkeypatch.setattr(learning, "calibrate", saving(calibration))
+    galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=replace(SETTINGS, steps=10), folder=folder)
+    assert len([*folder.glob("*.json")]) == 2
     assert read_profile(path) == better
 
 
-def test_a_damaged_file_is_made_again(tiny_wan_pipeline: WanPipeline, tmp_path: Path) -> None:
-    profile = galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS, folder=tmp_path)
-    (path,) = tmp_path.glob("*.json")
+def test_a_damaged_file_is_made_again(tiny_wan_pipeline: WanPipeline, folder: Path) -> None:
+    (path,) = folder.glob("*.json")
+    profile = read_profile(path)
     path.write_text("{")
     with pytest.warns(ProfileWarning, match="made again"):
-        again = galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS, folder=tmp_path)
-    assert replace(again, evidence=replace(again.evidence, seconds=None)) == replace(
-        profile, evidence=replace(profile.evidence, seconds=None)
-    )
+        again = galaxydit.learn(tiny_wan_pipeline, PROMPTS, settings=SETTINGS, folder=folder)
+    assert str(path) in again.source
+    expected = replace(profile, source=again.source, evidence=replace(profile.evidence, seconds=None))
+    assert replace(again, evidence=replace(again.evidence, seconds=None)) == expected
 
 
 def test_a_folder_that_cannot_be_written_keeps_it_in_memory(

@@ -18,6 +18,8 @@ from galaxydit.errors import GalaxyDiTError, ProfileWarning
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.policy import Reason
+from tests.calibration.conftest import PROMPTS
+from tests.conftest import build_tiny_transformer
 
 PROMPT = "a cyan triangle grows over a dotted background"
 STEPS = 12
@@ -25,20 +27,32 @@ SWITCH = 6  # of 12 steps at shift 8 and boundary 0.9
 SETTINGS = GenerationSettings(32, 32, 5, steps=STEPS, guidance_scale=3.0, guidance_scale_2=2.0)
 
 
-@pytest.fixture
-def two_stage(tiny_wan_pipeline: WanPipeline, tiny_transformer: Callable) -> WanPipeline:
-    second = {"transformer_2": tiny_transformer(3), "boundary_ratio": 0.9}
-    pipe = WanPipeline(**(tiny_wan_pipeline.components | second))
-    pipe.set_progress_bar_config(disable=True)
-    return pipe
+@pytest.fixture(scope="module")
+def build_two_stage(tiny_wan_builder: Callable[[], WanPipeline]) -> Callable[[], WanPipeline]:
+    """Builds the pipeline of `two_stage`, with the same weights at each call."""
+
+    def build() -> WanPipeline:
+        parts = tiny_wan_builder().components
+        second = {"transformer_2": build_tiny_transformer(3), "boundary_ratio": 0.9}
+        pipe = WanPipeline(**(parts | second))
+        pipe.set_progress_bar_config(disable=True)
+        return pipe
+
+    return build
 
 
 @pytest.fixture
-def calibrated(two_stage: WanPipeline, prompts: list[str], tmp_path: Path) -> Calibration:
+def two_stage(build_two_stage: Callable[[], WanPipeline]) -> WanPipeline:
+    return build_two_stage()
+
+
+@pytest.fixture(scope="module")
+def calibrated(build_two_stage: Callable[[], WanPipeline], tmp_path_factory: pytest.TempPathFactory) -> Calibration:
+    """A calibration of the same weights, made once."""
     return calibrate(
-        two_stage,
-        prompts,
-        resume_dir=tmp_path / "parts",
+        build_two_stage(),
+        PROMPTS,
+        resume_dir=tmp_path_factory.mktemp("two") / "parts",
         budget=Budget((2, 2), True, 8, 1),
         settings=SETTINGS,
         speedups=(1.5, 2.0),

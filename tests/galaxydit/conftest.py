@@ -112,6 +112,14 @@ def build_hunyuan() -> TinyPipeline:
     return TinyPipeline(pipe, arguments, without_guidance={"true_cfg_scale": 1.0})
 
 
+WAN_ARGUMENTS = {
+    "prompt": "a red ball moves left over a plain background",
+    "height": 32,
+    "width": 32,
+    "num_frames": 5,
+    "guidance_scale": 3.0,
+    "max_sequence_length": 16,
+}
 BUILDERS: dict[str, Callable[[], TinyPipeline]] = {
     "LTX": build_ltx,
     "CogVideoX DDIM": lambda: build_cogvideox(CogVideoXDDIMScheduler()),
@@ -137,12 +145,4 @@ def tiny_pipeline() -> Callable[[str], TinyPipeline]:
 @pytest.fixture
 def tiny_wan(tiny_wan_pipeline: WanPipeline) -> TinyPipeline:
     """WanPipeline with its text encoder."""
-    arguments = {
-        "prompt": "a red ball moves left over a plain background",
-        "height": 32,
-        "width": 32,
-        "num_frames": 5,
-        "guidance_scale": 3.0,
-        "max_sequence_length": 16,
-    }
-    return TinyPipeline(tiny_wan_pipeline, arguments)
+    return TinyPipeline(tiny_wan_pipeline, dict(WAN_ARGUMENTS))

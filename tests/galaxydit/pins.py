@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +103,16 @@ def config_of(reuse: str, policy: str, speedup: float) -> galaxydit.GalaxyDiTCon
     return galaxydit.GalaxyDiTConfig(galaxydit.Threshold(THRESHOLDS[policy][speedup]), **common, **plain)
 
 
+@cache
+def wan_tiny_transformer() -> WanTransformer3DModel:
+    """A transformer of wan-tiny's shape with random weights; attaching and removing the plugin leaves it as it was."""
+    torch.manual_seed(0)
+    return WanTransformer3DModel(**WAN_TINY).eval()
+
+
 def run_case(scheduler: str, reuse: str, policy: str, speedup: float) -> Pin:
     """A small video of a transformer of wan-tiny's shape with random weights."""
-    torch.manual_seed(0)
-    transformer = WanTransformer3DModel(**WAN_TINY).eval()
+    transformer = wan_tiny_transformer()
     parts = {"tokenizer": None, "text_encoder": None, "vae": None}
     pipe = WanPipeline(**parts, scheduler=SCHEDULERS[scheduler](), transformer=transformer)
     pipe.set_progress_bar_config(disable=True)

@@ -27,7 +27,7 @@ from galaxydit import (
 from galaxydit.acceleration import Acceleration
 from galaxydit.extrapolation import DAMPING, CachedStep, predict
 from galaxydit.policies.policy import Decision, Observation, Reason
-from galaxydit.proxies import relative_l2
+from galaxydit.proxies import DISTANCES, relative_l2
 from galaxydit.runtime.call import Call
 
 PROMPT = "a red ball moves left over a plain background"
@@ -108,9 +108,15 @@ PARTS_BEFORE = {
 """Parts of the first block that run before a proxy's tensor is known; all of them for the other tensors."""
 
 
-@pytest.mark.parametrize("reuse", ["output", "residual"])
-@pytest.mark.parametrize("proxy", sorted(PROXIES))
-def test_every_proxy_drives_both_kinds_of_reuse(tiny_wan_pipeline: WanPipeline, proxy: str, reuse: str) -> None:
+@pytest.mark.matrix(
+    tensor=[*PARTS_BEFORE, "feed_forward", "block_residual", "block_output"],
+    distance=DISTANCES,
+    reuse=["output", "residual"],
+)
+def test_every_proxy_drives_both_kinds_of_reuse(
+    tiny_wan_pipeline: WanPipeline, tensor: str, distance: str, reuse: str
+) -> None:
+    proxy = tensor if distance == "l1" else f"{tensor}_{distance}"
     config = GalaxyDiTConfig(Threshold(50.0), proxy=proxy, reuse=reuse, max_consecutive=2)
     first, ran = tiny_wan_pipeline.transformer.blocks[0], []
     # The last layer of each part runs only where the part is computed.

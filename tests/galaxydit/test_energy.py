@@ -263,9 +263,7 @@ class FailingCounter:
         return float(self.readings)
 
 
-@pytest.mark.parametrize("fails", range(1, 10))
-@pytest.mark.parametrize("for_good", [True, False])
-@pytest.mark.parametrize("accelerated", [True, False])
+@pytest.mark.matrix(fails=range(1, 10), for_good=[True, False], accelerated=[True, False])
 def test_a_reading_that_fails_leaves_the_video_and_says_why_joules_are_missing(
     tiny_wan_pipeline: WanPipeline,
     settings: GenerationSettings,

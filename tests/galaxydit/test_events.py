@@ -133,7 +133,7 @@ def generate(transformer: WanTransformer3DModel, scheduler: Scheduler, event: Ev
 @pytest.mark.parametrize("make_scheduler", [Scheduler, Counting])
 @pytest.mark.parametrize("name", CONFIGS)
 @given(events=st.lists(EVENTS, max_size=4), last=EVENTS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 def test_a_complete_generation_equals_a_fresh_one(
     name: str, make_scheduler: Callable[[], Any], events: list[Event], last: Event
 ) -> None:
@@ -155,7 +155,7 @@ def test_a_complete_generation_equals_a_fresh_one(
         assert acceleration.report.reused_steps > 0
 
 
-def test_four_hundred_generations_leave_no_more_behind_than_a_hundred() -> None:
+def test_later_generations_leave_no_more_behind_than_the_first() -> None:
     """Every seventh ends early, every eleventh has another number of steps, and prompts alternate."""
     transformer, scheduler = WanTransformer3DModel(), Counting()
 
@@ -170,8 +170,8 @@ def test_four_hundred_generations_leave_no_more_behind_than_a_hundred() -> None:
         return len(objects), sum(type(one) is Tensor for one in objects), psutil.Process().memory_info().rss
 
     with galaxydit.accelerate(transformer, scheduler=scheduler, speedup=2.0) as acceleration:
-        before = run(0, 100)
-        after = run(100, 401)
+        before = run(0, 33)
+        after = run(33, 155)
         assert len(acceleration.reports) == 17, "the last 16, and the one that ended just now"
         assert acceleration._session.current is not None
         assert not acceleration._session.current.histories

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import galaxydit
 from galaxydit import PROXIES, FixedSteps, GalaxyDiTConfig, GalaxyDiTError, NoEffectWarning, Threshold
-from galaxydit.proxies import relative_l1
+from galaxydit.proxies import DISTANCES, relative_l1
 from galaxydit.runtime.recognition import blocks_of, family_of
 
 Build = Callable[[str], Any]
@@ -46,14 +46,17 @@ def test_a_schedule_of_all_steps_is_bit_identical(tiny: Any, guidance: dict[str,
             assert torch.equal(tiny.run(**guidance), plain)
 
 
-def test_every_proxy_of_the_family_drives_reuse(tiny: Any, guidance: dict[str, Any]) -> None:
+def test_every_proxy_of_the_family_drives_reuse(tiny: Any, guidance: dict[str, Any], exhaustive: bool) -> None:
+    """Each tensor with one of the distances, which take turns."""
     plain = tiny.run(**guidance)
     (description,) = galaxydit.describe(tiny.pipe)
-    for proxy in description.proxies:
+    tensors = [proxy for proxy in description.proxies if PROXIES[proxy].tensor_name == proxy]
+    turns = [name if not index % 3 else f"{name}_{DISTANCES[index % 3]}" for index, name in enumerate(tensors)]
+    for proxy in description.proxies if exhaustive else turns:
         with galaxydit.accelerate(tiny.pipe, config=replace(OFTEN, proxy=proxy)) as acceleration:
             latents = tiny.run(**guidance)
-            assert torch.equal(tiny.run(**guidance), latents), "the second generation must be as fresh as the first"
-        assert len(acceleration.reports) == 2
+            if proxy == turns[0]:
+                assert torch.equal(tiny.run(**guidance), latents), "the second generation must be as fresh as the first"
         calls = acceleration.report.calls
         deciding = [call for call in calls if call.branch != "uncond"]
         assert [call.step for call in deciding] == list(range(12))
@@ -131,14 +134,16 @@ def test_hunyuan_has_two_stacks_and_true_guidance_decides_once(tiny_pipeline: Bu
 
 def test_a_speedup_is_met_without_a_profile(tiny: Any, guidance: dict[str, Any]) -> None:
     with galaxydit.accelerate(tiny.pipe, speedup=2.0) as acceleration:
-        latents = tiny.run(num_inference_steps=30, **guidance)
-        assert torch.equal(tiny.run(num_inference_steps=30, **guidance), latents)
-    assert 1 / acceleration.report.compute_fraction == pytest.approx(2.0, rel=0.05)
+        latents = tiny.run(num_inference_steps=10, **guidance)
+        assert torch.equal(tiny.run(num_inference_steps=10, **guidance), latents)
+    assert acceleration.report.compute_fraction == 0.5
     assert not [note for note in acceleration.report.notes if "profile" not in note and "draws noise" not in note]
 
 
-@pytest.mark.parametrize("order", ["compile first", "accelerate first"])
-@pytest.mark.parametrize("name", ["LTX", "CogVideoX DDIM", "HunyuanVideo"])
+@pytest.mark.parametrize(
+    ("name", "order"),  # test_torch_compile.py has both orders on one family
+    [("LTX", "compile first"), ("CogVideoX DDIM", "accelerate first"), ("HunyuanVideo", "compile first")],
+)
 def test_compiled_blocks_change_neither_results_nor_decisions(tiny_pipeline: Build, name: str, order: str) -> None:
     tiny = tiny_pipeline(name)
     with galaxydit.accelerate(tiny.pipe, config=OFTEN) as expected:

@@ -12,9 +12,9 @@ from diffusers.models.cache_utils import CacheMixin
 from torch import Tensor, nn
 
 import galaxydit
-from tests.galaxydit.test_all_families import OFTEN, TINY, Tiny, move, noise, predict, texts_of
+from tests.galaxydit.test_all_families import OFTEN, REUSED, TINY, Tiny, move, noise, predict, texts_of
 
-STEPS = 12
+STEPS = 9
 
 
 class OfWindow:
@@ -58,11 +58,12 @@ def test_each_named_window_is_denoised_as_if_it_were_alone(name: str) -> None:
         callers = [OfWindow(transformer, f"window {window}") for window in windows]
         with galaxydit.accelerate(transformer, config=OFTEN, scheduler=scheduler) as acceleration:
             latents = denoise_windows(callers, tiny, scheduler, windows)
-        assert sum(call.reused for call in acceleration.report.calls) == len(acceleration.report.calls) // 2
+        assert {call.step for call in acceleration.report.calls if call.reused} == {*REUSED}
+        assert sum(call.reused for call in acceleration.report.calls) * STEPS == len(acceleration.report.calls) * 4
         return latents
 
-    alone = [run(window)[0] for window in range(3)]
-    assert all(map(torch.equal, run(0, 1, 2), alone))
+    alone = [run(window)[0] for window in range(2)]
+    assert all(map(torch.equal, run(0, 1), alone))
 
 
 UNNAMED = [*((name, "none") for name in TINY), ("WanTransformer3DModel", "of branches")]
@@ -71,11 +72,11 @@ UNNAMED += [("LTXVideoTransformer3DModel", "of branches"), ("HunyuanVideoTransfo
 
 @pytest.mark.parametrize(("name", "contexts"), UNNAMED)
 def test_windows_without_a_name_are_computed_in_full_with_a_warning(name: str, contexts: str) -> None:
-    tiny, windows = TINY[name], (0, 1, 2)
+    tiny, windows = TINY[name], (0, 1)
     transformer, scheduler = tiny.build(), FlowMatchEulerDiscreteScheduler(shift=3.0)
     caller = transformer if contexts == "of branches" else OfWindow(transformer, None)
-    plain = denoise_windows([caller] * 3, tiny, scheduler, windows)
+    plain = denoise_windows([caller] * 2, tiny, scheduler, windows)
     warned = pytest.warns(galaxydit.FullComputeWarning, match="computed in full|nothing before it is reused")
     with galaxydit.accelerate(transformer, config=OFTEN, scheduler=scheduler), warned:
-        latents = denoise_windows([caller] * 3, tiny, scheduler, windows)
+        latents = denoise_windows([caller] * 2, tiny, scheduler, windows)
     assert all(map(torch.equal, latents, plain))

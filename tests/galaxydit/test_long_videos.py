@@ -111,7 +111,6 @@ def test_each_part_of_a_long_video_is_a_generation_of_its_own(name: str) -> None
         assert torch.equal(run(), reused), "nothing of a part reaches the next"
         handle.remove()
     assert len(apart.reports) == 2
-    assert torch.equal(run(), plain)
 
 
 def test_frames_at_different_noise_levels_are_computed_in_full_with_the_reason() -> None:

@@ -35,7 +35,7 @@ from galaxydit.pipelines.sound import sound_of
 
 OFTEN = GalaxyDiTConfig(Threshold(50.0), max_consecutive=2)
 REUSED = (3, 4, 6, 7, 9, 10)
-BLOCKS = 4
+BLOCKS = 2
 BRANCHES = ["cond_uncond", "uncond_stg", "uncond_modality"]
 IMAGE = Image.new("RGB", (32, 32), (200, 30, 30))
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -178,7 +178,8 @@ def test_video_and_audio_follow_one_decision_in_all_branches(kind: str, guidance
     (description,) = galaxydit.describe(pipe)
     assert (description.family, description.blocks, description.branches) == ("LTX-2", BLOCKS, "concatenated batch")
 
-    if kind == "text":
+    is_first = kind == "text" and guidance == "all"  # the other cases share the transformer with one of these
+    if is_first:
         with pytest.warns(galaxydit.NoEffectWarning):
             unchanged = galaxydit.accelerate(pipe, threshold=0)
         with unchanged:
@@ -191,21 +192,23 @@ def test_video_and_audio_follow_one_decision_in_all_branches(kind: str, guidance
     with galaxydit.accelerate(pipe, config=OFTEN) as acceleration:
         reused = run()
         report, counted = acceleration.report, len(ran)
-        assert equal(run(), reused), "the second generation starts afresh"
+        if is_first:
+            assert equal(run(), reused), "the second generation starts afresh"
+            assert len(acceleration.reports) == 2
     for handle in handles:
         handle.remove()
     assert [(call.step, call.branch, call.reused) for call in report.calls] == [
         (step, branch, step in REUSED) for step in range(12) for branch in branches
     ]
     assert counted == sum(call.blocks_run for call in report.calls) == 6 * len(branches) * BLOCKS + len(REUSED)
-    assert len(acceleration.reports) == 2
     assert not report.notes
     assert not any(map(torch.equal, reused, plain)), "video and audio are both predicted"
     assert all(output.isfinite().all() for output in reused)
 
     registries = [module._diffusers_hook for module in pipe.transformer.modules() if hasattr(module, "_diffusers_hook")]
     assert not [hook for registry in registries for hook in registry.hooks]
-    assert equal(run(), plain)
+    if is_first:
+        assert equal(run(), plain)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -223,8 +226,8 @@ def test_a_speedup_is_met(kind: str) -> None:
     pipeline, inputs = KINDS[kind]
     pipe, run = build(pipeline, **inputs)
     with galaxydit.accelerate(pipe, speedup=2.0) as acceleration:
-        run(num_inference_steps=30)
-    assert 1 / acceleration.report.compute_fraction == pytest.approx(2.0, rel=0.05)
+        run(num_inference_steps=10)
+    assert acceleration.report.compute_fraction == 0.5
 
 
 def test_the_branches_of_audio_guidance_alone_share_one_decision() -> None:

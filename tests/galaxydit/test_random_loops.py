@@ -117,13 +117,12 @@ def test_a_latent_that_is_edited_once_is_predicted_from_what_came_after(schedule
 
 @pytest.mark.filterwarnings("error:galaxydit. the latent of a step")
 @pytest.mark.filterwarnings("error:galaxydit. no value of the transformer")
-@pytest.mark.parametrize("guided", GUIDED)
-@pytest.mark.parametrize("scheduler", [*PLAIN, *NOISY])
-def test_a_loop_that_nothing_disturbs_is_accelerated(scheduler: str, guided: str) -> None:
-    for one_batch in (False, True):
-        for steps in (12, 20):
-            plan = Plan(scheduler, steps, 3.0, 1, guided, one_batch=one_batch)
-            assert run([plan], random.Random(0)).predicted or (one_batch and guided == "every second step")
+@pytest.mark.matrix(scheduler=[*PLAIN, *NOISY], guided=GUIDED, one_batch=[False, True], steps=[12, 20])
+def test_a_loop_that_nothing_disturbs_is_accelerated(
+    scheduler: str, guided: str, *, one_batch: bool, steps: int
+) -> None:
+    plan = Plan(scheduler, steps, 3.0, 1, guided, one_batch=one_batch)
+    assert run([plan], random.Random(0)).predicted or (one_batch and guided == "every second step")
 
 
 @pytest.mark.parametrize("scheduler", PLAIN)

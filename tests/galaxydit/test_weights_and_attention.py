@@ -57,9 +57,7 @@ CHANGES: dict[str, Callable[[WanTransformer3DModel], None]] = {
 }
 
 
-@pytest.mark.parametrize("reuse", CONFIGS)
-@pytest.mark.parametrize("order", ["changed first", "accelerated first"])
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.matrix(change=CHANGES, order=["changed first", "accelerated first"], reuse=CONFIGS)
 def test_changed_layers_are_computed_as_without_the_plugin(tiny_wan: Any, change: str, order: str, reuse: str) -> None:
     pipe = tiny_wan.pipe
     if order == "changed first":
