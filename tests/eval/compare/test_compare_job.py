@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from galaxydit.pipelines import trial
 from galaxydit.pipelines.runs import InProcess, OnRay, new_record
 from galaxydit.pipelines.trial import Attached
 from galaxydit.pipelines.video import load_video
+from galaxydit.policies.policy import FEW_STEPS
 
 PLAN = ComparisonPlan(
     prompts=("a red ball", "a blue square"),
@@ -50,14 +51,13 @@ SECONDS = ("seconds", "speedup", "disturbance", "load")
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
-@pytest.fixture
-def job(tiny_wan_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    model = shutil.move(tiny_wan_folder, tmp_path_factory.mktemp("models"))
+@pytest.fixture(scope="module")
+def job(saved_tiny_wan: Path) -> Job:
     sizes = {"height": 32, "width": 32, "frames": 5, "guidance": 3.0}
-    return Job(model=str(model), dtype="float32", steps=10, prompts=("",), **sizes)
+    return Job(model=str(saved_tiny_wan), dtype="float32", steps=10, prompts=("",), **sizes)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def compare(job: Job) -> Callable[..., Comparison]:
     def run(methods: Any, out: Path, plan: ComparisonPlan = PLAN, job: Job = job, **options: Any) -> Comparison:
         return CompareJob(job, contenders_of(methods), plan, out, **options).run()
@@ -65,9 +65,7 @@ def compare(job: Job) -> Callable[..., Comparison]:
     return run
 
 
-@pytest.fixture
-def generations(monkeypatch):
-    """The prompts generated so far, without warm-ups; a number in `kill_after` ends the process there."""
+def count_generations(monkeypatch: pytest.MonkeyPatch) -> Any:
     state = type("State", (), {"prompts": [], "kill_after": None})()
     generate = trial.generate
 
@@ -81,6 +79,34 @@ def generations(monkeypatch):
     return state
 
 
+@pytest.fixture
+def generations(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The prompts generated so far, without warm-ups; a number in `kill_after` ends the process there."""
+    return count_generations(monkeypatch)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A comparison of all methods that nothing disturbed."""
+
+    comparison: Comparison
+    folder: Path
+    generations: int
+
+    def copy_to(self, folder: Path) -> Comparison:
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        return self.comparison
+
+
+@pytest.fixture(scope="module")
+def finished(compare: Callable[..., Comparison], tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("galaxydit.config.GENERAL_FEW_STEPS", FEW_STEPS)  # as in each test
+        made = count_generations(patch)
+        return Finished(compare(METHODS, folder), folder, len(made.prompts))
+
+
 def without_seconds(folder):
     def clean(value):
         if isinstance(value, dict):
@@ -92,17 +118,15 @@ def without_seconds(folder):
     return clean(results)
 
 
-def test_a_killed_run_goes_on_and_gives_the_same_results(compare, tmp_path, generations):
-    compare(METHODS, tmp_path / "whole")
-    whole, generations.prompts[:] = len(generations.prompts), []
+def test_a_killed_run_goes_on_and_gives_the_same_results(compare, finished, tmp_path, generations):
     for kill_after in (3, 8):
         generations.kill_after = kill_after
         with pytest.raises(KeyboardInterrupt):
             compare(METHODS, tmp_path / "killed")
     generations.kill_after = None
     compare(METHODS, tmp_path / "killed")
-    assert without_seconds(tmp_path / "killed") == without_seconds(tmp_path / "whole")
-    assert len(generations.prompts) <= whole + 2  # each start may make one plain video again
+    assert without_seconds(tmp_path / "killed") == without_seconds(finished.folder)
+    assert len(generations.prompts) <= finished.generations + 2  # each start may make one plain video again
 
     generations.prompts.clear()
     before = (tmp_path / "killed" / "results.json").read_text()
@@ -111,18 +135,17 @@ def test_a_killed_run_goes_on_and_gives_the_same_results(compare, tmp_path, gene
     assert (tmp_path / "killed" / "results.json").read_text() == before
 
 
-def test_on_ray_the_results_are_those_of_one_process(compare, tmp_path, monkeypatch):
+def test_on_ray_the_results_are_those_of_one_process(compare, finished, tmp_path, monkeypatch):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'galaxydit[ray]'")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    compare(METHODS, tmp_path / "here")
     with OnRay(workers=2) as executor:
         shared = compare(METHODS, tmp_path / "ray", executor=executor)
     assert not shared.failed
-    assert without_seconds(tmp_path / "here") == without_seconds(tmp_path / "ray")
+    assert without_seconds(finished.folder) == without_seconds(tmp_path / "ray")
 
 
-def test_results_tables_plot_and_videos(compare, tmp_path):
-    comparison = compare(METHODS, tmp_path)
+def test_results_tables_plot_and_videos(finished, tmp_path):
+    comparison = finished.copy_to(tmp_path)
     around = [row.setting["steps"] for row in comparison.rows if row.method == "fewer steps"]
     assert min(around) == 4  # the other one, around a speedup of 2, may be off the front of a random model
     (exact,) = (row for row in comparison.rows if row.method == "uniform skip order 0")
@@ -164,8 +187,8 @@ def test_results_tables_plot_and_videos(compare, tmp_path):
     assert width >= (1 + len(shown)) * 256
 
 
-def test_a_comparison_is_a_run_that_eval_reads(compare, tmp_path, capsys):
-    comparison = compare(METHODS, tmp_path)
+def test_a_comparison_is_a_run_that_eval_reads(finished, tmp_path, capsys):
+    comparison = finished.copy_to(tmp_path)
     run = read_run(tmp_path)
     assert len(run.records) == 2 * (1 + len(comparison.rows))
     assert {record.compute_unit for record in run.records} == {"operations", "steps"}

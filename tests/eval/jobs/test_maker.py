@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from galaxydit import Report
 from galaxydit.eval.jobs.gates import Gates
 from galaxydit.eval.jobs.job import Job, Variant
 from galaxydit.eval.jobs.jobfile import read_job
@@ -50,41 +49,47 @@ def test_variants_of_a_failed_baseline_fail_at_once_and_are_made_again_with_it(
 
 
 @pytest.mark.parametrize(
-    "by_product", [*VIDEO_METRICS, "thumbnail.jpg", "decoder_input.safetensors", "report", "versions", "device"]
+    "by_products",
+    [VIDEO_METRICS, ["thumbnail.jpg"], ["decoder_input.safetensors"], ["report"], ["versions"], ["device"]],
+    ids=lambda names: "metrics" if len(names) > 1 else names[0],
 )
 def test_a_by_product_that_raises_is_named_and_the_video_is_made_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     job_file: Path,
-    by_product: str,
+    by_products: list[str],
 ):
     def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError("no luck")
 
-    if by_product in METRICS:
-        broken = replace(METRICS[by_product], function=fail, missing=lambda: None, min_frames=1, min_side=1)
-        monkeypatch.setitem(METRICS, by_product, replace(broken, check_prompt=lambda _: None))
-    elif by_product == "report":
-        monkeypatch.setattr(Report, "to_dict", fail)
-    else:
-        functions = {"thumbnail.jpg": "encode_thumbnail", "decoder_input.safetensors": "to_bytes"}
-        functions = {name: f"galaxydit.eval.jobs.maker.{function}" for name, function in functions.items()}
-        functions |= {"versions": "galaxydit.pipelines.trial.package_versions"}
-        functions |= {"device": "galaxydit.pipelines.trial.device_name"}
-        monkeypatch.setattr(functions[by_product], fail)
-    metrics = (by_product,) if by_product in METRICS else ("psnr",)
-    job = replace(read_job(job_file), prompts=("a red ball moves left",), metrics=metrics)
+    places = {
+        "thumbnail.jpg": "galaxydit.eval.jobs.maker.encode_thumbnail",
+        "decoder_input.safetensors": "galaxydit.eval.jobs.maker.to_bytes",
+        "report": "galaxydit.Report.to_dict",
+        "versions": "galaxydit.pipelines.trial.package_versions",
+        "device": "galaxydit.pipelines.trial.device_name",
+    }
+    for by_product in by_products:
+        if by_product in METRICS:
+            broken = replace(METRICS[by_product], function=fail, missing=lambda: None, min_frames=1, min_side=1)
+            monkeypatch.setitem(METRICS, by_product, replace(broken, check_prompt=lambda _: None))
+        else:
+            monkeypatch.setattr(places[by_product], fail)
+    metrics = tuple(name for name in by_products if name in METRICS)
+    job = replace(read_job(job_file), prompts=("a red ball moves left",), metrics=metrics or ("psnr",))
     store = open_run(tmp_path / "run", job)
     assert run_job(job, store) == Outcome(3, 0)
     finished = read_run(tmp_path / "run")
-    named = [record for record in finished.records if record.failures == {by_product: "RuntimeError: no luck"}]
-    assert named
     assert all(record.attempts == 1 and record.video for record in finished.records)
+    assert {name for record in finished.records for name in record.failures} == {*by_products}
+    assert {reason for record in finished.records for reason in record.failures.values()} == {"RuntimeError: no luck"}
     lines = page_data(finished, {}, "")["skipped"]
-    assert f"{by_product} failed for {len(named)} videos: RuntimeError: no luck" in lines
-    if by_product in METRICS:
-        limits = {by_product: -1.0}
-        assert not any(verdict.holds for verdict in check_run(finished, Gates(("galaxydit",), limits)))
+    for by_product in by_products:
+        count = sum(by_product in record.failures for record in finished.records)
+        assert f"{by_product} failed for {count} videos: RuntimeError: no luck" in lines
+        if by_product in METRICS:
+            verdicts = check_run(finished, Gates(("galaxydit",), {by_product: -1.0}))
+            assert not any(verdict.holds for verdict in verdicts)
 
 
 def test_a_job_with_an_empty_list_of_metrics_measures_none(

@@ -16,8 +16,8 @@ from galaxydit.pipelines.runs import Outcome, Store, run
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'galaxydit[ray]'")
 
-UNITS = 1000
-SECONDS = 0.1  # that a unit takes
+UNITS = 400
+SECONDS = 0.3  # that a unit takes
 # Seconds for the cluster of a killed driver to end. Without the guard, Ray's agents outlive it by 61.
 GONE_WITHIN = 50.0
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from shutil import copy, copytree
 
 import numpy as np
 import pytest
@@ -19,15 +20,40 @@ class KilledError(Exception):
     pass
 
 
-@pytest.fixture
-def tiny_parts(monkeypatch, tiny_transformer):
+@pytest.fixture(scope="module")
+def tiny_parts(tiny_transformer):
     """Small models, a checkpoint at every step, shards of four clips, and no compiling."""
     vae_config = dict(build.build_vae().config) | {"base_dim": 4, "decoder_base_dim": 4}
-    monkeypatch.setattr(build, "build_vae", lambda: AutoencoderKLWan.from_config(vae_config))
-    monkeypatch.setattr(build, "build_transformer", lambda: tiny_transformer(2).train())
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda self: None)
-    monkeypatch.setattr(checkpoints, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(training_latents, "SHARD_CLIPS", 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "build_vae", lambda: AutoencoderKLWan.from_config(vae_config))
+        patch.setattr(build, "build_transformer", lambda: tiny_transformer(2).train())
+        patch.setattr(torch.nn.Module, "compile", lambda self: None)
+        patch.setattr(checkpoints, "CHECKPOINT_SECONDS", 0.0)
+        patch.setattr(training_latents, "SHARD_CLIPS", 4)
+        yield
+
+
+@pytest.fixture(scope="module")
+def made_latents(tiny_parts, tmp_path_factory):
+    """The folder of a training after its first two stages."""
+    folder = tmp_path_factory.mktemp("latents")
+    train.train_vae(folder, steps=1, batch=2, peak=0.02)
+    train.encode_clips(folder, clips=8, batch=2)
+    return folder
+
+
+@pytest.fixture
+def work(made_latents, tmp_path):
+    """A copy of that folder for each test."""
+    return copytree(made_latents, tmp_path, dirs_exist_ok=True)
+
+
+@pytest.fixture(scope="module")
+def whole_training(made_latents, tmp_path_factory):
+    """The checkpoint of a transformer trained without interruption."""
+    folder = copytree(made_latents, tmp_path_factory.mktemp("whole"), dirs_exist_ok=True)
+    train.train_transformer(folder, STEPS, batch=3, peak=1e-3)
+    return folder / "transformer.pt"
 
 
 def kill_at(monkeypatch, step):
@@ -42,11 +68,6 @@ def kill_at(monkeypatch, step):
 
     for module in (train, transformer):
         monkeypatch.setattr(module, "training_steps", dying_steps)
-
-
-def make_latents(work):
-    train.train_vae(work, steps=1, batch=2, peak=0.02)
-    train.encode_clips(work, clips=8, batch=2)
 
 
 def assert_same(left, right):
@@ -122,96 +143,85 @@ def test_latents_go_on_after_a_kill_and_belong_to_their_captions(tmp_path, monke
     torch.testing.assert_close(clips[5].float(), expected, atol=5e-3, rtol=5e-3)
 
 
-def test_a_killed_transformer_training_ends_like_an_uninterrupted_one(tmp_path, monkeypatch, tiny_parts):
-    make_latents(tmp_path)
-    train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3)
-    os.rename(tmp_path / "transformer.pt", tmp_path / "whole.pt")
+def test_a_killed_transformer_training_ends_like_an_uninterrupted_one(work, monkeypatch, whole_training):
     with monkeypatch.context() as patch:
         kill_at(patch, step=2)
         with pytest.raises(KilledError):
-            train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3)
-    assert load_checkpoint(tmp_path / "transformer.pt")["step"] == 2
-    train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3)
-    assert_same(load_checkpoint(tmp_path / "transformer.pt"), load_checkpoint(tmp_path / "whole.pt"))
+            train.train_transformer(work, STEPS, batch=3, peak=1e-3)
+    assert load_checkpoint(work / "transformer.pt")["step"] == 2
+    train.train_transformer(work, STEPS, batch=3, peak=1e-3)
+    assert_same(load_checkpoint(work / "transformer.pt"), load_checkpoint(whole_training))
 
 
 def test_a_killed_cool_down_ends_like_an_uninterrupted_one_and_goes_on_from_the_training(
-    tmp_path, monkeypatch, tiny_parts
+    work, monkeypatch, whole_training
 ):
-    make_latents(tmp_path)
-    train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3)
-    before = load_checkpoint(tmp_path / "transformer.pt")
-    train.cool_down(tmp_path, STEPS, batch=3, peak=1e-3)
-    os.rename(tmp_path / "cooldown.pt", tmp_path / "whole.pt")
+    copy(whole_training, work)
+    before = load_checkpoint(work / "transformer.pt")
+    train.cool_down(work, STEPS, batch=3, peak=1e-3)
+    os.rename(work / "cooldown.pt", work / "whole.pt")
     with monkeypatch.context() as patch:
         kill_at(patch, step=2)
         with pytest.raises(KilledError):
-            train.cool_down(tmp_path, STEPS, batch=3, peak=1e-3)
-    train.cool_down(tmp_path, STEPS, batch=3, peak=1e-3)
-    cooled = load_checkpoint(tmp_path / "cooldown.pt")
-    assert_same(cooled, load_checkpoint(tmp_path / "whole.pt"))
-    assert_same(load_checkpoint(tmp_path / "transformer.pt"), before)
+            train.cool_down(work, STEPS, batch=3, peak=1e-3)
+    train.cool_down(work, STEPS, batch=3, peak=1e-3)
+    cooled = load_checkpoint(work / "cooldown.pt")
+    assert_same(cooled, load_checkpoint(work / "whole.pt"))
+    assert_same(load_checkpoint(work / "transformer.pt"), before)
     assert cooled["earlier_steps"] == STEPS
     name = "transformer.blocks.0.attn1.to_q.weight"
     assert 0 < (cooled["model"][name] - before["model"][name]).abs().max() < 0.01
 
 
-def test_training_stops_at_its_time_limit_and_goes_on_to_the_same_end(tmp_path, tiny_parts):
-    make_latents(tmp_path)
-    train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3)
-    os.rename(tmp_path / "transformer.pt", tmp_path / "whole.pt")
+def test_training_stops_at_its_time_limit_and_goes_on_to_the_same_end(work, whole_training):
     for step in range(1, STEPS + 1):
-        train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3, minutes=0.0)
-        assert load_checkpoint(tmp_path / "transformer.pt")["step"] == step
-    assert_same(load_checkpoint(tmp_path / "transformer.pt"), load_checkpoint(tmp_path / "whole.pt"))
+        train.train_transformer(work, STEPS, batch=3, peak=1e-3, minutes=0.0)
+        assert load_checkpoint(work / "transformer.pt")["step"] == step
+    assert_same(load_checkpoint(work / "transformer.pt"), load_checkpoint(whole_training))
 
 
-def test_training_keeps_the_weights_in_16_bits_and_a_log(tmp_path, monkeypatch, tiny_parts):
+def test_training_keeps_the_weights_in_16_bits_and_a_log(work, monkeypatch):
     monkeypatch.setattr(transformer, "LOG_STEPS", 1)
-    make_latents(tmp_path)
-    train.train_transformer(tmp_path, 2, batch=3, peak=1e-3)
-    weights = load_file(tmp_path / "transformer.safetensors")
-    average = load_checkpoint(tmp_path / "transformer.pt")["average"]
+    train.train_transformer(work, 2, batch=3, peak=1e-3)
+    weights = load_file(work / "transformer.safetensors")
+    average = load_checkpoint(work / "transformer.pt")["average"]
     build.build_transformer().load_state_dict(weights)
     for name, value in weights.items():
         assert_same(value, average[f"transformer.{name}"].bfloat16())
-    start, *lines = [json.loads(line) for line in (tmp_path / "transformer.jsonl").read_text().splitlines()]
+    start, *lines = [json.loads(line) for line in (work / "transformer.jsonl").read_text().splitlines()]
     assert (start["steps"], start["batch"], start["peak"], start["clips"]) == (2, 3, 1e-3, 8)
     assert [line["step"] for line in lines] == [1, 2]
     assert all(line["loss"] > 0 and line["branch_difference"] > 0 for line in lines)
 
 
-def test_latents_of_two_worlds_do_not_mix(tmp_path, tiny_parts):
-    make_latents(tmp_path)
+def test_latents_of_two_worlds_do_not_mix(work):
     with pytest.raises(ValueError, match="expected first"):
-        train.encode_clips(tmp_path, clips=16, batch=2, world=training_latents.World.VARIED)
-    (tmp_path / "latents" / "world.txt").unlink()
+        train.encode_clips(work, clips=16, batch=2, world=training_latents.World.VARIED)
+    (work / "latents" / "world.txt").unlink()
     with pytest.raises(ValueError, match="earlier version"):
-        train.encode_clips(tmp_path, clips=16, batch=2)
+        train.encode_clips(work, clips=16, batch=2)
 
 
-def test_training_normalises_by_the_statistics_of_the_weights_it_goes_on_from(tmp_path, tiny_parts):
-    make_latents(tmp_path)
-    train.train_transformer(tmp_path, steps=1, batch=2, peak=0.02)
-    checkpoint = load_checkpoint(tmp_path / "transformer.pt")
-    save_checkpoint(tmp_path / "transformer.pt", checkpoint | {"mean": checkpoint["mean"] + 1.0})
-    train.train_transformer(tmp_path, steps=2, batch=2, peak=0.02)
-    assert_same(load_checkpoint(tmp_path / "transformer.pt")["mean"], checkpoint["mean"] + 1.0)
+def test_training_normalises_by_the_statistics_of_the_weights_it_goes_on_from(work):
+    train.train_transformer(work, steps=1, batch=2, peak=0.02)
+    checkpoint = load_checkpoint(work / "transformer.pt")
+    save_checkpoint(work / "transformer.pt", checkpoint | {"mean": checkpoint["mean"] + 1.0})
+    train.train_transformer(work, steps=2, batch=2, peak=0.02)
+    assert_same(load_checkpoint(work / "transformer.pt")["mean"], checkpoint["mean"] + 1.0)
 
 
-def test_the_export_loads_offline_and_generates(tmp_path, monkeypatch, tiny_parts):
-    make_latents(tmp_path)
-    train.train_transformer(tmp_path, 2, batch=2, peak=1e-3)
-    train.export(tmp_path, tmp_path / "weights")
+def test_the_export_loads_offline_and_generates(work, monkeypatch):
+    train.train_transformer(work, 2, batch=2, peak=1e-3)
+    train.export(work, work / "weights")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    pipe = WanPipeline.from_pretrained(tmp_path / "weights")
+    pipe = WanPipeline.from_pretrained(work / "weights")
     pipe.set_progress_bar_config(disable=True)
-    average = load_checkpoint(tmp_path / "transformer.pt")["average"]
+    average = load_checkpoint(work / "transformer.pt")["average"]
     name = "blocks.1.ffn.net.2.weight"
     torch.testing.assert_close(
         pipe.transformer.state_dict()[name].bfloat16(), average[f"transformer.{name}"].bfloat16(), atol=0, rtol=0
     )
-    clips = training_latents.load_latents(tmp_path)[0].float()
+    clips = training_latents.load_latents(work)[0].float()
     np.testing.assert_allclose(pipe.vae.config.latents_std, clips.std(dim=(0, 2, 3, 4)), rtol=1e-4)
     np.testing.assert_allclose(pipe.vae.config.latents_mean, clips.mean(dim=(0, 2, 3, 4)), atol=1e-4)
     frames = pipe(
@@ -260,9 +270,8 @@ def test_the_longest_caption_fits_into_the_training_tokens():
     assert tokenizer.unk_token_id not in tokenizer(longest[0]).input_ids
 
 
-def test_training_goes_on_from_an_exported_folder(tmp_path, tiny_parts):
-    (tmp_path / "first").mkdir()
-    make_latents(tmp_path / "first")
+def test_training_goes_on_from_an_exported_folder(tmp_path, made_latents):
+    copytree(made_latents, tmp_path / "first")
     train.train_transformer(tmp_path / "first", steps=1, batch=2, peak=0.02)
     train.export(tmp_path / "first", tmp_path / "weights")
     (tmp_path / "second").mkdir()
@@ -290,12 +299,11 @@ def test_the_text_encoder_tells_which_motion_belongs_to_which_colour():
     assert torch.linalg.vector_norm(said[red] - swapped[red]) > 0.1 * torch.linalg.vector_norm(said[red])
 
 
-def test_the_text_encoder_is_not_trained(tmp_path, tiny_parts):
-    make_latents(tmp_path)
-    train.train_transformer(tmp_path, steps=1, batch=2, peak=0.02)
-    first = torch.load(tmp_path / "transformer.pt")["model"]
-    train.train_transformer(tmp_path, steps=2, batch=2, peak=0.02)
-    second = torch.load(tmp_path / "transformer.pt")["model"]
+def test_the_text_encoder_is_not_trained(work):
+    train.train_transformer(work, steps=1, batch=2, peak=0.02)
+    first = torch.load(work / "transformer.pt")["model"]
+    train.train_transformer(work, steps=2, batch=2, peak=0.02)
+    second = torch.load(work / "transformer.pt")["model"]
     same = {name: torch.equal(first[name], second[name]) for name in first}
     assert all(equal for name, equal in same.items() if name.startswith("text_encoder."))
     assert not all(same.values())
