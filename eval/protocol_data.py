@@ -65,13 +65,14 @@ class Measured:
 class ProtocolData:
     """Settings of several methods, each measured on all of the captions.
 
-    conditions: what all videos share. devices: number of captions by processor.
+    conditions: what all videos share. devices: number of captions by processor. absent: wanted methods without data.
     """
 
     settings: Sequence[Measured]
     captions: tuple[str, ...]
     conditions: Mapping[str, Any]
     devices: Mapping[str, int]
+    absent: Sequence[str] = ()
 
     @cached_property
     def methods(self) -> list[str]:
@@ -181,7 +182,7 @@ def _shared(run: ResultsFile) -> str:
 def protocol_data(results: Path, dtype: str, methods: Sequence[str] = FIRST) -> ProtocolData | None:
     """The settings of these methods on the captions that all of them finished; None without a caption.
 
-    Raises GalaxyDiTError if one caption was measured on two processors.
+    Methods without any data do not count. Raises GalaxyDiTError if one caption was measured on two processors.
     """
     found: dict[tuple[str, str], Measured] = {}
     devices: dict[str, str] = {}
@@ -190,13 +191,15 @@ def protocol_data(results: Path, dtype: str, methods: Sequence[str] = FIRST) -> 
         for row in run.data["rows"]:
             if row["method"] in methods:
                 _add(found, devices, run, row)
-    finished = [_captions_of(found.values(), method) for method in methods]
+    present = {row.method for row in found.values()}
+    finished = [_captions_of(found.values(), method) for method in present]
     captions = [caption for caption in devices if all(caption in each for each in finished)]
     if not captions:
         return None
     settings = [row.of(captions) for row in found.values() if row.psnrs.keys() >= set(captions)]
     counts = {device: sum(devices[caption] == device for caption in captions) for device in devices.values()}
-    return ProtocolData(settings, tuple(captions), runs[0].data["conditions"], counts)
+    absent = [method for method in methods if method not in present]
+    return ProtocolData(settings, tuple(captions), runs[0].data["conditions"], counts, absent)
 
 
 def _add(

@@ -64,7 +64,7 @@ def lead_section(results: Path, page: Path) -> str:
     if data is None:
         return NOT_YET
     rows = [[f"{label(OURS)}, dB", *(mean_psnr(data, OURS, speedup) for speedup in SPEEDUPS)]]
-    compared = {"the strongest control": PLAIN_CONTROLS}
+    compared: dict[str, tuple[str, ...]] = {"the strongest control": PLAIN_CONTROLS}
     compared |= {label(name): (name,) for name in data.methods if name in (*PLAIN_CONTROLS, *FIRST_PEERS)}
     compared[label(GENERAL)] = (GENERAL,)
     for name, others in compared.items():

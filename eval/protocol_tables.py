@@ -76,8 +76,7 @@ def other_methods_section(results: Path, page: Path) -> str:
 
 def bfloat16_section(results: Path, page: Path) -> str:
     """The first table's methods in bfloat16, as far as they were measured, with what rounding leaves."""
-    measured = methods_in(results, BFLOAT16)
-    data = protocol_data(results, BFLOAT16, [name for name in FIRST if name in measured])
+    data = protocol_data(results, BFLOAT16)
     if data is None:
         return NOT_YET
     return "\n\n".join((conditions_of(data), psnr_table(data).markdown(), difference_table(data).markdown()))
@@ -126,7 +125,7 @@ def other_methods(results: Path) -> ProtocolData | None:
 
 
 def conditions_of(data: ProtocolData) -> str:
-    """Captions, processors, dtype and versions in a sentence, and the PSNR of rounding."""
+    """Captions, processors, dtype and versions in a sentence, the PSNR of rounding, and methods without data."""
     versions = " ".join(f"{name} {version}," for name, version in data.conditions["versions"].items()).rstrip(",")
     devices = [name if len(data.devices) == 1 else f"{name} ({count})" for name, count in data.devices.items()]
     captions = f"n = {len(data.captions)} captions" if len(data.captions) > 1 else "one caption"
@@ -135,6 +134,8 @@ def conditions_of(data: ProtocolData) -> str:
     )
     floor = rounding(data)
     note = f" Rounding alone leaves {floor:.1f} dB between two plain runs." if floor is not None else ""
+    if data.absent:
+        note += f" Without data: {', '.join(map(label, data.absent))}."
     return f"{where}, {versions}.{note}"
 
 

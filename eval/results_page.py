@@ -36,6 +36,7 @@ from galaxydit.eval.readme_sections import TUNED_IN_FULL, gains_section, peers_s
 from galaxydit.eval.short_generations import OURS as GENERAL_PLAN
 from galaxydit.eval.short_generations import SCHEDULED as AT_LEVELS
 from galaxydit.eval.short_generations import differences as short_differences
+from galaxydit.eval.tuning_cost import tuning_section
 from galaxydit.pipelines.disturbance import DISTURBED
 from galaxydit.pipelines.table import DASH, Table, number
 
@@ -202,6 +203,7 @@ SECTIONS: dict[str, Section] = {
     "other-methods": protocol_tables.other_methods_section,
     "bfloat16": protocol_tables.bfloat16_section,
     "calibrations": protocol_tables.draws_section,
+    "tuning": tuning_section,
     "comparison": comparison_section,
     "others": others_section,
     "draws": draws_section,

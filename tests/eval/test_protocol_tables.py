@@ -168,6 +168,7 @@ def test_calibrations_are_compared_with_the_general_schedule_by_mean_and_by_wors
 def test_bfloat16_stands_beside_its_rounding(results: Path) -> None:
     made = bfloat16_section(results, PAGE)
     assert cells_of(made, f"{REPEATED}, without speedup") == ["33.8"] * len(SPEEDUPS)
+    assert "Without data: galaxydit uncalibrated, plain at scheduled levels" in made
 
 
 def test_the_readme_shows_the_strongest_control_in_float32(results: Path, first: ProtocolData) -> None:
