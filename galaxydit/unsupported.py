@@ -9,9 +9,9 @@ _UPSAMPLER = "it runs no denoising steps"
 _TWO_CACHES = "its calls fill and read key-value caches of their own, which a reused call would leave unfilled"
 _PACKED = (
     "its call takes lists (vision_tokens, sound_tokens, action_tokens) in place of the tensor hidden_states and "
-    "returns lists, so there is no tensor to predict; its layers take and return (und_seq, gen_seq), and reuse would "
-    "have to follow gen_seq, in the order (gen_seq, und_seq), because und_seq is that of the text, the same in every "
-    "step"
+    "returns lists, so there is no tensor to predict; its layers take and return und_seq, the text, which is the same "
+    "in every step, before gen_seq, what is generated; caches follow the first tensor, so the order would have to be "
+    "(gen_seq, und_seq)"
 )  # the order is that of cache-dit's pull request 1088
 
 UNSUPPORTED: dict[str, str] = {
