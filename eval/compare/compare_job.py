@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from galaxydit.errors import FullComputeWarning, GalaxyDiTError, NoEffectWarning, refusal
+from galaxydit.errors import ExtrapolationWarning, FullComputeWarning, GalaxyDiTError, NoEffectWarning, refusal
 from galaxydit.eval.compare.contender import Contender
 from galaxydit.eval.compare.equal_compute import AtSpeedup, ScoredSetting, compare_at, score
 from galaxydit.eval.compare.plan import RESULTS, ComparisonPlan
@@ -98,7 +98,8 @@ class CompareJob:
     def run(self) -> Comparison:
         """Make all videos, and write results.json. Raises GalaxyDiTError if every method failed."""
         with warnings.catch_warnings():
-            for kind in (FullComputeWarning, NoEffectWarning):  # expected of candidates; the table shows it
+            # Expected of candidates; the table shows their effect.
+            for kind in (ExtrapolationWarning, FullComputeWarning, NoEffectWarning):
                 warnings.simplefilter("ignore", kind)
             plain = self.tuning.units()[:1]
             first = video_record(self._run("plain", plain, [""])[0])
