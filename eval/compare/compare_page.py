@@ -7,7 +7,7 @@ from urllib.parse import quote as quote_address
 
 from galaxydit.calibration.bootstrap import FEWEST_PROMPTS
 from galaxydit.eval.compare.compare_job import Comparison
-from galaxydit.eval.compare.markdown import caption, footnotes_at, scored_table, table_at
+from galaxydit.eval.compare.markdown import caption, footnotes_at, scored_table, selection_lines, table_at
 from galaxydit.eval.compare.plan import PAGE
 from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.page_design import Brief, picture_address, render_page
@@ -33,7 +33,8 @@ src="{{ address }}" aria-label="{{ name }}"></video><figcaption>{{ name }}</figc
 {% for footnote in footnotes %}<p class="hint">{{ footnote }}</p>
 {% endfor %}{% endfor %}
 <h2>All scored settings</h2>{{ box(scored, "all scored settings") }}
-{% endblock %}
+{% for line in dropped %}<p class="hint">{{ line }}</p>
+{% endfor %}{% endblock %}
 """
 
 
@@ -49,6 +50,7 @@ def write_compare_page(comparison: Comparison, folder: Path, model: str, plot: P
         notes=_notes(comparison),
         plot=picture_address(plot),
         prompt=comparison.plan.prompts[0],
+        dropped=selection_lines(comparison),
         scored=scored_table(comparison),
         tables=tables,
         videos=[(_name_of(path), quote_address(path.name)) for path in videos],

@@ -1,6 +1,8 @@
 // As wide as the window allows, because a drawing that is shrunk has labels too small to read.
 const PLOT = { width: Math.max(320, Math.min(800, document.documentElement.clientWidth - 32)), height: 400, left: 70, right: 30, top: 20, bottom: 50 };
 
+const EDGE = 6; // between a name and the edge of the drawing
+
 // One metric over the denoise speedup: a point with intervals for each variant, and the Pareto front.
 function buildPlot() {
   const speed = data.figures.find((figure) => figure.key === "denoise_speedup");
@@ -79,17 +81,32 @@ function drawPoint(point, x, y, taken, description) {
   const group = draw("g", { class: `point tone${point.variant.index % 8}${isRunDisturbed ? " disturbed" : ""}` }, draw("title", {}, description));
   if (point.x.low !== null) group.append(draw("line", { x1: x.at(point.x.low), x2: x.at(point.x.high), y1: cy, y2: cy }));
   if (point.y.low !== null) group.append(draw("line", { x1: cx, x2: cx, y1: y.at(point.y.low), y2: y.at(point.y.high) }));
+  const name = fitted(point.variant.name, PLOT.width - 2 * EDGE);
+  const width = widthOf(name);
+  const beside = cx + 9 + width > PLOT.width - EDGE ? cx - 9 - width : cx + 9;
+  const left = Math.max(EDGE, Math.min(beside, PLOT.width - EDGE - width));
   // Above, below, or wherever the name lies on no other name and on no point.
-  const width = 8 * point.variant.name.length;
-  const isRight = cx + width > PLOT.width - 10;
-  const left = isRight ? cx - 9 - width : cx + 9;
   const free = (place) =>
     taken.every((other) => left > other.left + other.width || other.left > left + width || Math.abs(other.y - place) > 15);
   const place = [cy - 11, cy + 21, cy - 27, cy + 37].find(free) ?? cy - 11;
   taken.push({ left, width, y: place });
-  const anchor = isRight ? { x: cx - 9, "text-anchor": "end" } : { x: cx + 9 };
-  group.append(draw("circle", { cx, cy, r: 7 }), draw("text", { class: "name", y: place, ...anchor }, point.variant.name));
+  group.append(draw("circle", { cx, cy, r: 7 }), draw("text", { class: "name", x: left, y: place }, name));
   return group;
+}
+
+// Pixels of a name in the plot's letters.
+const pen = document.createElement("canvas").getContext("2d");
+function widthOf(name) {
+  pen.font = `600 13px ${getComputedStyle(document.body).fontFamily}`;
+  return pen.measureText(name).width;
+}
+
+// A name that is wider than the drawing loses its end; the title of the point has all of it.
+function fitted(name, most) {
+  if (widthOf(name) <= most) return name;
+  let length = name.length;
+  while (length > 1 && widthOf(`${name.slice(0, length)}…`) > most) length--;
+  return `${name.slice(0, length)}…`;
 }
 
 function describe(point, speed, metric) {
