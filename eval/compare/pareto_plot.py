@@ -42,6 +42,7 @@ TICKS, WIDE_TICKS = (1.25, 1.5, 2, 2.5, 3, 3.5, 4), (0.125, 0.25, 0.5, 1, 2, 4)
 WIDE = 0.8  # an axis that begins below it has an outlier of slow seconds
 FEWEST_TICKS = 3
 FINE_STEPS = (0.25, 0.1, 0.05, 0.02, 0.01)
+ROUNDING = 1e-9  # of a quotient of decimal fractions
 OUR_LINE = {"markersize": 6, "linewidth": 3, "zorder": 5}
 OTHER_LINE = {"markersize": 5, "linewidth": 1.2, "zorder": 2}
 CONTROL_LINE = OTHER_LINE | {"linestyle": (0, (5, 2))}
@@ -89,7 +90,8 @@ def ticks_of(low: float, high: float) -> list[float]:
     for step in FINE_STEPS:
         if len(ticks) >= FEWEST_TICKS:
             break
-        ticks = [step * count for count in range(math.ceil(low / step), math.floor(high / step) + 1)]
+        first, last = math.ceil(low / step - ROUNDING), math.floor(high / step + ROUNDING)
+        ticks = [step * count for count in range(first, last + 1)]
     return ticks
 
 
