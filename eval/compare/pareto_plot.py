@@ -38,7 +38,7 @@ GROUPS = {
     "GalaxyDiT": ("#b8860b", "#7a5c00"),
 }
 OTHERS = (BLUE, GREEN, PINK, SKY, "#5d4fc4", "#00695c", "#8fa8c9", "#6a994e", "#3b3f8f", "#9c6b98")
-TICKS, WIDE_TICKS = (1.25, 1.5, 2, 2.5, 3, 3.5, 4), (0.125, 0.25, 0.5, 1, 2, 4)
+TICKS, WIDE_TICKS = (1, 1.25, 1.5, 2, 2.5, 3, 3.5, 4), (0.125, 0.25, 0.5, 1, 2, 4)
 WIDE = 0.8  # an axis that begins below it has an outlier of slow seconds
 FEWEST_TICKS = 3
 FINE_STEPS = (0.25, 0.1, 0.05, 0.02, 0.01)

@@ -169,7 +169,7 @@ def test_a_refused_extension_is_withdrawn_also_where_a_failed_unit_was_made_anew
 def test_a_finished_job_waits_for_no_model(invented_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     store = open_run(tmp_path, invented_job)
     first, second = invented_job.units()
-    store.commit(new_record(first, {}), {})
+    store.commit(new_record(first, {"versions": {}}), {})
     store.commit(new_record(second, None, "it failed"), {})
     monkeypatch.setitem(sys.modules, maker.__name__, None)  # an import would fail
     assert run_job(invented_job, store) == Outcome(done=1, failed=1)
