@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from galaxydit.description import TransformerDescription as TransformerDescription
     from galaxydit.description import describe as describe
     from galaxydit.errors import DataWarning as DataWarning
+    from galaxydit.errors import ExtrapolationWarning as ExtrapolationWarning
     from galaxydit.errors import FullComputeWarning as FullComputeWarning
     from galaxydit.errors import GalaxyDiTError as GalaxyDiTError
     from galaxydit.errors import NoEffectWarning as NoEffectWarning
@@ -54,7 +55,10 @@ _NAMES = {
     "calibration.learn": "learn",
     "description": "TransformerDescription describe",
     "config": "GalaxyDiTConfig",
-    "errors": "DataWarning FullComputeWarning GalaxyDiTError NoEffectWarning ProfileWarning UnknownFamilyWarning",
+    "errors": (
+        "DataWarning ExtrapolationWarning FullComputeWarning GalaxyDiTError NoEffectWarning ProfileWarning "
+        "UnknownFamilyWarning"
+    ),
     "eval.cost.cost_estimate": "Estimate estimate",
     "extrapolation": "Reuse",
     "pipelines.loading": "load_pipeline",

@@ -29,7 +29,7 @@ from galaxydit.commands.latency_command import latency
 from galaxydit.commands.validate_command import validate
 from galaxydit.errors import GalaxyDiTError, short_reason
 from galaxydit.foreign_text import printable
-from galaxydit.pipelines.interrupts import heeding_interrupts
+from galaxydit.pipelines.interrupts import answering_interrupts, heeding_interrupts
 
 SECTIONS: dict[str, tuple[Callable[..., None], ...]] = {
     "Make videos": (demo, generate),
@@ -108,7 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with an `ExitCode`."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        with warnings.catch_warnings(), heeding_interrupts():
+        stopping = "stopping after the computation or file under way"
+        with warnings.catch_warnings(), answering_interrupts(lambda: say(stopping)), heeding_interrupts():
             warnings.showwarning = _show_each_once()
             app(list(arguments))
     except KeyboardInterrupt:

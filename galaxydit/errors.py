@@ -47,6 +47,10 @@ class FullComputeWarning(GalaxyDiTWarning):
     """Steps are computed in full that could be reused; the report's `notes` have the same text."""
 
 
+class ExtrapolationWarning(GalaxyDiTWarning):
+    """Reused steps repeat the last full step, because extrapolation erred; the report's `notes` have the same text."""
+
+
 class NoEffectWarning(GalaxyDiTWarning):
     """The plugin is attached but can reuse nothing with these settings."""
 

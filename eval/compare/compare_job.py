@@ -8,12 +8,13 @@ all. A method fails if its calibration or a video fails.
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from galaxydit.errors import FullComputeWarning, GalaxyDiTError, NoEffectWarning, refusal
+from galaxydit.errors import ExtrapolationWarning, FullComputeWarning, GalaxyDiTError, NoEffectWarning, refusal
 from galaxydit.eval.compare.contender import Contender
 from galaxydit.eval.compare.equal_compute import AtSpeedup, ScoredSetting, compare_at, score
 from galaxydit.eval.compare.plan import RESULTS, ComparisonPlan
@@ -42,6 +43,7 @@ logger = logger_of(__name__)
 
 SCREENING_PROMPTS = 1
 METRICS = ("psnr", "ssim", "si_sdr", "log_mel", "rms_ratio")
+SELECTION = ("not tried", "screened", "tuned")  # steps of `CompareJob._tune`
 SHOWN_VERSIONS = ("torch", "diffusers", "transformers")
 
 
@@ -53,6 +55,7 @@ class Comparison:
     at_speedups: for each wanted speedup in turn, one for each method, highest PSNR first.
     plain_video: path in the folder, of the first scored prompt and seed.
     unheard: why metrics of sound are missing, "" if all videos have them.
+    dropped: of each tuned method, how many of its settings each `SELECTION` dropped.
     """
 
     conditions: dict[str, Any]
@@ -62,6 +65,7 @@ class Comparison:
     failed: dict[str, str]
     plain_video: str = ""
     unheard: str = ""
+    dropped: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 class CompareJob:
@@ -91,6 +95,7 @@ class CompareJob:
         self.store, self.allow_mixed_versions = open_run(out, self.scoring), allow_mixed_versions
         self.maker, self.executor = VideoMaker(self.tuning, self.store), executor or InProcess()
         self.failed: dict[str, str] = {}
+        self.dropped: dict[str, dict[str, int]] = {}
         self._is_checked = False
         self._most: int | None = None  # generations to tune and to score, known after the first one
         self._asked: set[str] = set()  # units of the stages so far
@@ -98,7 +103,8 @@ class CompareJob:
     def run(self) -> Comparison:
         """Make all videos, and write results.json. Raises GalaxyDiTError if every method failed."""
         with warnings.catch_warnings():
-            for kind in (FullComputeWarning, NoEffectWarning):  # expected of candidates; the table shows it
+            # Expected of candidates; the table shows their effect.
+            for kind in (ExtrapolationWarning, FullComputeWarning, NoEffectWarning):
                 warnings.simplefilter("ignore", kind)
             plain = self.tuning.units()[:1]
             first = video_record(self._run("plain", plain, [""])[0])
@@ -114,7 +120,10 @@ class CompareJob:
         conditions["device"] = first.device
         conditions["versions"] = {name: first.versions[name] for name in SHOWN_VERSIONS}
         at_speedups = tuple(result for speedup in self.plan.speedups for result in compare_at(rows, speedup))
-        comparison = Comparison(conditions, self.plan, tuple(rows), at_speedups, self.failed, plain_video, unheard)
+        dropped = {name: counts for name, counts in self.dropped.items() if name not in self.failed}
+        comparison = Comparison(
+            conditions, self.plan, tuple(rows), at_speedups, self.failed, plain_video, unheard, dropped
+        )
         write_own_json(self.out / RESULTS, COMPARISON, asdict(comparison))
         return comparison
 
@@ -130,7 +139,17 @@ class CompareJob:
         near = self._narrow("screening", contenders, SCREENING_PROMPTS, refined, coarse)
         screened = self._narrow("screening", near, SCREENING_PROMPTS, screen)
         scored = len(self.plan.prompts) * len(self.plan.seeds)
-        return self._narrow("tuning", screened, len(self.tuning.prompts), partial(bracket, scored=scored))
+        tuned = self._narrow("tuning", screened, len(self.tuning.prompts), partial(bracket, scored=scored))
+        self._count_dropped(contenders, near, screened, tuned)
+        return tuned
+
+    def _count_dropped(self, *selections: Sequence[Contender]) -> None:
+        """Count the settings of each tuned method that are in one selection and not in the next."""
+        left = [{each.name: len(each.settings) for each in selection} for selection in selections]
+        for each in selections[-1]:
+            if each.method.tuned:
+                counts = [now[each.name] - later[each.name] for now, later in pairwise(left)]
+                self.dropped[each.name] = dict(zip(SELECTION, counts, strict=True))
 
     def _narrow(
         self,

@@ -7,7 +7,7 @@ from urllib.parse import quote as quote_address
 
 from galaxydit.calibration.bootstrap import FEWEST_PROMPTS
 from galaxydit.eval.compare.compare_job import Comparison
-from galaxydit.eval.compare.markdown import caption, footnotes_at, scored_table, table_at
+from galaxydit.eval.compare.markdown import caption, footnotes_at, scored_table, selection_lines, table_at
 from galaxydit.eval.compare.plan import PAGE
 from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.page_design import Brief, picture_address, render_page
@@ -20,8 +20,8 @@ TEMPLATE = """\
 <h2>Quality over speed</h2>
 <div class="plots"><figure><div class="scroll" role="region" tabindex="0" aria-label="figure">\
 <img alt="PSNR over speedup of each method, by compute and by seconds" src="{{ plot }}"></div>
-<figcaption>PSNR against the plain video of the same noise, mean over all scored videos with its 95 % interval over \
-prompts. Left: speedup by compute. Right: by seconds of denoising.</figcaption></figure></div>
+<figcaption>PSNR against the plain video of the same noise, mean over all scored videos\
+{{ interval }}. Left: speedup by compute. Right: by seconds of denoising.</figcaption></figure></div>
 {% if videos %}<h2>Side by side</h2>
 <p class="hint">The first prompt, &quot;{{ prompt }}&quot;: the plain video, and those of the best methods. Under \
 each: its PSNR, and the mean seconds of denoising over all scored videos.</p>
@@ -33,7 +33,8 @@ src="{{ address }}" aria-label="{{ name }}"></video><figcaption>{{ name }}</figc
 {% for footnote in footnotes %}<p class="hint">{{ footnote }}</p>
 {% endfor %}{% endfor %}
 <h2>All scored settings</h2>{{ box(scored, "all scored settings") }}
-{% endblock %}
+{% for line in dropped %}<p class="hint">{{ line }}</p>
+{% endfor %}{% endblock %}
 """
 
 
@@ -42,6 +43,7 @@ def write_compare_page(comparison: Comparison, folder: Path, model: str, plot: P
     tables = []
     for speedup in comparison.plan.speedups:
         tables.append((f"{speedup:g}x", table_at(comparison, speedup), footnotes_at(comparison, speedup)))
+    has_intervals = len(comparison.plan.prompts) >= FEWEST_PROMPTS
     text = render_page(
         TEMPLATE,
         f"Comparison on {one_line(model)}",
@@ -49,6 +51,8 @@ def write_compare_page(comparison: Comparison, folder: Path, model: str, plot: P
         notes=_notes(comparison),
         plot=picture_address(plot),
         prompt=comparison.plan.prompts[0],
+        interval=" with its 95 % interval over prompts" if has_intervals else "",
+        dropped=selection_lines(comparison),
         scored=scored_table(comparison),
         tables=tables,
         videos=[(_name_of(path), quote_address(path.name)) for path in videos],

@@ -1,5 +1,6 @@
 """The comparison as markdown: one table per speedup, then all scored settings."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,11 @@ from galaxydit.foreign_text import in_markdown
 from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.table import DASH, Table, number
 
+DROPPED_BECAUSE = {  # by `compare_job.SELECTION`
+    "not tried": "not tried, because similar settings are too slow or too fast",
+    "screened": "too slow or too fast on the first calibration prompt",
+    "tuned": "slower and worse than others, or farther from the wanted speedups",
+}
 SCORES = ["PSNR dB", "worst prompt", "SSIM", "ahead of the best other", "speedup by seconds"]
 SOUND = "SI-SDR dB"
 INTERPOLATED = "\u2020"  # a dagger, behind the score
@@ -22,6 +28,8 @@ def markdown(comparison: Comparison) -> str:
         parts.append(f"## At {speedup:g}x by compute\n\n{table_at(comparison, speedup).markdown()}")
         parts += footnotes_at(comparison, speedup)
     parts.append(f"## All scored settings\n\n{scored_table(comparison).markdown()}")
+    if lines := selection_lines(comparison):
+        parts.append("\n".join(f"- {in_markdown(line)}" for line in lines))
     if comparison.failed:
         lines = "\n".join(f"- {in_markdown(f'{name}: {reason}')}" for name, reason in comparison.failed.items())
         parts.append(f"## Left out because they failed\n\n{lines}")
@@ -41,6 +49,18 @@ def scored_table(comparison: Comparison) -> Table:
     cells = {name: [cell(row) for row in comparison.rows] for name, cell in COLUMNS.items()}
     columns = {name: texts for name, texts in cells.items() if name not in OPTIONAL or set(texts) != {DASH}}
     return Table(tuple(columns), [list(row) for row in zip(*columns.values(), strict=True)], 2)
+
+
+def selection_lines(comparison: Comparison) -> list[str]:
+    """A sentence for each method of which settings were dropped: how many were scored, and why the others were not."""
+    scored = Counter(row.method for row in comparison.rows)
+    lines = []
+    for name, counts in comparison.dropped.items():
+        reasons = [f"{count} {DROPPED_BECAUSE[step]}" for step, count in counts.items() if count > 0]
+        if reasons:
+            settings = scored[name] + sum(counts.values())
+            lines.append(f"{name}: {scored[name]} of {settings} settings were scored; dropped: {', '.join(reasons)}.")
+    return lines
 
 
 def caption(comparison: Comparison) -> str:

@@ -1,12 +1,13 @@
 """Plot PSNR over speedup for all methods, by compute and by seconds."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from galaxydit.calibration.bootstrap import interval
+from galaxydit.calibration.bootstrap import FEWEST_PROMPTS, interval
 from galaxydit.eval.compare.compare_job import Comparison
 from galaxydit.eval.compare.equal_compute import ScoredSetting
 from galaxydit.eval.methods.galaxydit_methods import SHIPPED
@@ -37,7 +38,11 @@ GROUPS = {
     "GalaxyDiT": ("#b8860b", "#7a5c00"),
 }
 OTHERS = (BLUE, GREEN, PINK, SKY, "#5d4fc4", "#00695c", "#8fa8c9", "#6a994e", "#3b3f8f", "#9c6b98")
-TICKS, WIDE_TICKS = (1.25, 1.5, 2, 2.5, 3, 3.5, 4), (0.125, 0.25, 0.5, 1, 2, 4)
+TICKS, WIDE_TICKS = (1, 1.25, 1.5, 2, 2.5, 3, 3.5, 4), (0.125, 0.25, 0.5, 1, 2, 4)
+WIDE = 0.8  # an axis that begins below it has an outlier of slow seconds
+FEWEST_TICKS = 3
+FINE_STEPS = (0.25, 0.1, 0.05, 0.02, 0.01)
+ROUNDING = 1e-9  # of a quotient of decimal fractions
 OUR_LINE = {"markersize": 6, "linewidth": 3, "zorder": 5}
 OTHER_LINE = {"markersize": 5, "linewidth": 1.2, "zorder": 2}
 CONTROL_LINE = OTHER_LINE | {"linestyle": (0, (5, 2))}
@@ -46,8 +51,8 @@ CONTROL_LINE = OTHER_LINE | {"linestyle": (0, (5, 2))}
 def plot_pareto(comparison: Comparison, path: Path, model: str) -> None:
     """Write the plot to `path`; the legend begins with the highest PSNR at a method's fastest setting.
 
-    Bars are 95 % intervals over prompts; controls are grey and dashed; hollow markers show disturbed seconds. Methods
-    with the same points by compute are said to coincide.
+    Bars are 95 % intervals over prompts; controls are grey and dashed; hollow markers without a line show disturbed
+    seconds. Methods with the same points by compute are said to coincide.
     """
     with drawn(path, 15, 8) as figure:
         _draw(comparison, model, figure)
@@ -65,8 +70,7 @@ def _draw(comparison: Comparison, model: str, figure: "Figure") -> None:
             style = {"color": colour, "marker": marker} | _line_of(name, sources[name])
             _draw_method(axes, rows, field, drawable(labels[name]), style)
         axes.set_xscale("log")
-        wide = axes.get_xlim()[0] < 0.8  # by an outlier of slow seconds
-        ticks = [tick for tick in (WIDE_TICKS if wide else TICKS) if axes.get_xlim()[0] < tick < axes.get_xlim()[1]]
+        ticks = ticks_of(*axes.get_xlim())
         axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
         axes.minorticks_off()
         axes.set_xlabel(f"speedup {title}")
@@ -79,6 +83,18 @@ def _draw(comparison: Comparison, model: str, figure: "Figure") -> None:
     figure.suptitle(f"{drawable(model)}, {conditions['settings']['steps']} steps, {count} videos")
 
 
+def ticks_of(low: float, high: float) -> list[float]:
+    """Round speedups between the ends of an axis: of a narrow axis finer ones, until there are `FEWEST_TICKS`."""
+    usual = WIDE_TICKS if low < WIDE else TICKS
+    ticks = [tick for tick in usual if low < tick < high]
+    for step in FINE_STEPS:
+        if len(ticks) >= FEWEST_TICKS:
+            break
+        first, last = math.ceil(low / step - ROUNDING), math.floor(high / step + ROUNDING)
+        ticks = [step * count for count in range(first, last + 1)]
+    return ticks
+
+
 def _line_of(name: str, source: str) -> dict[str, Any]:
     if name == SHIPPED:
         return OUR_LINE
@@ -86,11 +102,15 @@ def _line_of(name: str, source: str) -> dict[str, Any]:
 
 
 def _draw_method(axes: "Axes", rows: Sequence[ScoredSetting], field: str, label: str, style: dict[str, Any]) -> None:
-    """The settings of one method as a line with intervals; hollow where the seconds are drawn and disturbed."""
+    """The settings of one method as a line with intervals.
+
+    Where the seconds are drawn and disturbed, markers are hollow and no line joins them, because their order is chance.
+    """
     if not rows:
         return
     speeds, psnrs = [getattr(row, field) for row in rows], [row.psnr_mean for row in rows]
-    axes.plot(speeds, psnrs, label=label, **style)
+    is_disturbed = field == "denoise_speedup" and any(row.disturbance for row in rows)
+    axes.plot(speeds, psnrs, label=label, **style | ({"linestyle": ""} if is_disturbed else {}))
     for row, speed in zip(rows, speeds, strict=True):
         low, high = interval(row.psnr_of_prompt)
         draw_interval(axes, speed, row.psnr_mean, low, high, color=style["color"], alpha=0.5)
@@ -103,7 +123,7 @@ def _marks(comparison: Comparison) -> list["Line2D"]:
     from matplotlib.lines import Line2D
 
     marks = []
-    if len(comparison.plan.prompts) > 1:
+    if len(comparison.plan.prompts) >= FEWEST_PROMPTS:
         marks.append(Line2D([], [], color=GREY, marker="_", ls="", ms=9, label="ends: 95 % interval over prompts"))
     if any(row.disturbance for row in comparison.rows):
         marks.append(Line2D([], [], color=GREY, marker="o", ls="", label=DISTURBED_NOTE, **HOLLOW))

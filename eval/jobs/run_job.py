@@ -93,14 +93,16 @@ def run_job(
     variant is unsuitable or a calibration failed; OSError if the disk is full. `record` is that of `VideoMaker`;
     variants named in `first` are made before all others; other arguments are those of `pipelines.runs.run`.
     """
-    from galaxydit.eval.jobs.maker import VideoMaker  # loads torch, which a refused job need not wait for
-
     units, calibrations = job.units(), calibration_units(job)
     left, done = units_left(units, store, retry_failed=retry_failed, verify=verify)
     if left:
         refuse_mixed_versions(store, done, allow_mixed_versions)
     if verify and (unchecked := not_checked(done)):
         logger.warning("%s", unchecked)
+    if not left and not units_left(calibrations, store, retry_failed=True, verify=verify)[0]:
+        return Outcome(len(done), len(units) - len(done))
+    from galaxydit.eval.jobs.maker import VideoMaker  # loads diffusers, which a refused or finished job need not do
+
     maker, executor = VideoMaker(job, store, record), executor or InProcess()
     if calibrations:
         name_stage(progress, "calibrating methods")

@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import PurePath
+from itertools import starmap
 from typing import Any
 
 from galaxydit.eval.jobs.costs import DISTURBED
@@ -14,6 +14,7 @@ from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.benchmarks import benchmark_tables
 from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import VariantSummary, failure_lines, figures_of, summarise, values_of
+from galaxydit.eval.report.variant_titles import option_text
 from galaxydit.foreign_text import printable
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import LAYOUTS
@@ -45,8 +46,9 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
             {
                 "index": index,
                 "isBaseline": summary.name == BASELINE,
-                "options": ", ".join([variant.method, *map(_option, variant.options.items())]),
+                "options": ", ".join([variant.method, *starmap(option_text, variant.options.items())]),
                 **asdict(summary),
+                "name": run.titles[summary.name],
             }
             for index, (variant, summary) in enumerate(zip(run.job.variants, summaries, strict=True))
         ],
@@ -88,11 +90,6 @@ def _skip_lines(records: Sequence[VideoRecord]) -> Iterator[str]:
         titles.setdefault((why, count), []).append(title)
     for (why, count), names in titles.items():
         yield f"{', '.join(names)} for {count} video{'s' * (count > 1)}: {why}"
-
-
-def _option(option: tuple[str, Any]) -> str:
-    name, value = option
-    return f"{name} {PurePath(value).name if isinstance(value, str) else value}"  # of a path its last part
 
 
 def _facts(run: Run, devices: Sequence[str]) -> list[tuple[str, str]]:
@@ -140,16 +137,16 @@ def _notes(run: Run, summaries: Sequence[VariantSummary], devices: Sequence[str]
     for name, count in Counter(name for record in compared for name in record.metrics).items():
         text = f"{METRICS[name].title} is of {count} of {len(compared)} videos, since it was missing for the others."
         notes[text] = count < len(compared)
-    return [*(note for note, holds in notes.items() if holds), *_notes_of_videos(run.records)]
+    return [*(note for note, holds in notes.items() if holds), *_notes_of_videos(run)]
 
 
-def _notes_of_videos(records: Sequence[VideoRecord]) -> Iterator[str]:
+def _notes_of_videos(run: Run) -> Iterator[str]:
     """What the plugin noted of videos, such as that steps are too few for a profile: each note once, with its count."""
     counts: Counter[tuple[str, str]] = Counter()
-    for record in records:
+    for record in run.records:
         notes = [*(record.report or {}).get("notes", ()), record.energy_note]
         for note in dict.fromkeys(filter(None, notes)):
-            counts[record.variant, note] += 1
+            counts[run.titles[record.variant], note] += 1
     variants: dict[tuple[str, int], list[str]] = {}
     for (variant, note), count in counts.items():
         variants.setdefault((note, count), []).append(variant)
@@ -179,10 +176,16 @@ def _unit(run: Run, record: VideoRecord, variant: int, source: Any) -> dict[str,
     if record.report is not None:
         unit["steps"] = step_letters(record.report)
     if source is None or record.shape is None:
-        return unit | {"absent": record.damage or "the video's file cannot be read"}
+        return unit | {"absent": record.damage or _why_absent(run, record)}
     if record.sound_shape is not None and record.sound_rate:
         unit["sound"] = {"seconds": record.sound_shape[1] / record.sound_rate, "rate": record.sound_rate}
     return unit | {"video": source, "height": record.shape[1], "width": record.shape[2]}
+
+
+def _why_absent(run: Run, record: VideoRecord) -> str:
+    if run.job.comparison and record.video_sha256 is None:
+        return "not kept: a comparison keeps the videos of its first prompt alone"
+    return "the video's file cannot be read"
 
 
 def _safe(value: Any) -> Any:

@@ -9,6 +9,7 @@ from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.job import FEWER_STEPS, Job
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import load_run
+from galaxydit.eval.report.variant_titles import titles_of
 from galaxydit.pipelines.disturbance import PLAIN, Timed, disturbance
 from galaxydit.pipelines.runs import Store, not_checked
 
@@ -32,6 +33,11 @@ class Run:
         """Finished baseline records by (prompt index, seed)."""
         return {record.pair: record for record in self.records if record.variant == BASELINE and record.is_done}
 
+    @cached_property
+    def titles(self) -> Mapping[str, str]:
+        """What readers see in place of the name of each variant (`titles_of`)."""
+        return titles_of(self.job)
+
     @property
     def not_checked(self) -> str:
         """How many records have no digest (`pipelines.runs.not_checked`); empty if all have one."""
@@ -46,7 +52,7 @@ class Run:
 def _timed(run: Run, record: VideoRecord) -> Timed:
     method = next(variant.method for variant in run.job.variants if variant.name == record.variant)
     place = f"{record.device} {record.worker.rpartition(':')[0]}"
-    way = PLAIN if method in (BASELINE, FEWER_STEPS) else record.variant
+    way = PLAIN if method in (BASELINE, FEWER_STEPS) else run.titles[record.variant]
     return record.timed(way, place)
 
 

@@ -45,7 +45,7 @@ def _meaning(run: Run, others: Sequence[str]) -> str:
     best = max(measured, key=lambda each: each.estimates["psnr"].mean)
     psnr = best.estimates["psnr"]
     interval = "" if psnr.low is None or psnr.high is None else f" (95 % interval {psnr.low:.1f} to {psnr.high:.1f})"
-    first = f"{best.name} stays nearest to the baseline: PSNR {psnr.mean:.1f} dB{interval}"
+    first = f"{run.titles[best.name]} stays nearest to the baseline: PSNR {psnr.mean:.1f} dB{interval}"
     return f"{first}, worst video {psnr.worst:.1f} dB{_cost(run, best)}."
 
 

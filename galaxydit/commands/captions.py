@@ -16,6 +16,8 @@ from galaxydit.pipelines.model_names import EMBEDDED
 WITH_CAPTIONS = "wan-tiny"  # the model whose unseen captions can be drawn
 MOST_CAPTIONS = 10_000
 SHOWN_WORDS = 10
+# Literals, because `world.py` imports NumPy; a test compares them.
+KNOWN_WORDS = "the colours red, yellow, green, cyan, blue and magenta, the shapes ball, square and triangle"
 HELP = "A file, one prompt a line, or a number: of the 10 built-in prompts, for wan-tiny of unseen captions."
 Prompts = Annotated[str, typer.Option(help=HELP)]
 
@@ -65,4 +67,5 @@ def warn_of_unknown_words(model: str, prompts: Iterable[str]) -> None:
         more = f" and {len(unknown) - SHOWN_WORDS} more words" if len(unknown) > SHOWN_WORDS else ""
         example = "a red ball moves left over a plain background"
         listed = ", ".join(unknown[:SHOWN_WORDS])
-        say(f"warning: {model} does not know {listed}{more}; it knows captions like '{example}'", "yellow")
+        knows = f"it knows {KNOWN_WORDS}, and captions like '{example}'"
+        say(f"warning: {model} does not know {listed}{more}; {knows}", "yellow")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from galaxydit.commands.argument_checks import check_output_folder
-from galaxydit.commands.captions import WITH_CAPTIONS, read_or_draw_prompts, warn_of_unknown_words
+from galaxydit.commands.captions import KNOWN_WORDS, WITH_CAPTIONS, read_or_draw_prompts, warn_of_unknown_words
 from galaxydit.commands.conclusion import NextCommand, conclude, model_arguments, size_arguments
 from galaxydit.commands.console import narrating, say, show, show_json
 from galaxydit.commands.options import (
@@ -38,7 +38,10 @@ def demo(
     plugins: PluginOptions,
     source: WanTinyByDefault,
     out: Annotated[Path, typer.Option(help="Folder for videos, pictures and report.")] = Path("runs/demo"),
-    prompt: Annotated[str | None, typer.Option(help="By default one that no training or calibration used.")] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option(help=f"By default one that no training or calibration used. wan-tiny knows {KNOWN_WORDS}."),
+    ] = None,
     prompts: Annotated[int, typer.Option(min=1, help="How many of the default prompts to run.")] = 1,
     inputs: InputFiles,
     sizes: Sizes,

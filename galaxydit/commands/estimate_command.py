@@ -23,7 +23,9 @@ def estimate(
     size: Annotated[str | None, typer.Option(help="WIDTHxHEIGHT; by default the authors'.")] = None,
     frames: Annotated[int | None, typer.Option(help="By default the authors'.")] = None,
     steps: Annotated[int | None, typer.Option(help="By default the authors'.")] = None,
-    gpus: Annotated[int, typer.Option(help="GPUs that share one video.")] = 1,
+    gpus: Annotated[
+        int, typer.Option(help="GPUs that together make one video, not GPUs that make one video each.")
+    ] = 1,
     ring: Annotated[int | None, typer.Option(help="Degree of the ring; by default the fastest split.")] = None,
     videos: Annotated[int, typer.Option(help="Number of videos that the price is for.")] = 1,
     price: Annotated[float | None, typer.Option(help="Price of one GPU hour, in any currency.")] = None,

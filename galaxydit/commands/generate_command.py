@@ -9,7 +9,7 @@ import typer
 
 from galaxydit.commands import options
 from galaxydit.commands.argument_checks import check_output_file, check_record
-from galaxydit.commands.captions import calibration_prompts, warn_of_unknown_words
+from galaxydit.commands.captions import KNOWN_WORDS, calibration_prompts, warn_of_unknown_words
 from galaxydit.commands.conclusion import NextCommand, conclude, model_arguments, size_arguments
 from galaxydit.commands.console import narrating, say, show, show_json, step_bar
 from galaxydit.commands.exit_codes import ExitCode
@@ -35,7 +35,10 @@ def generate(
     plugins: options.PluginOptions,
     source: options.ModelOptions,
     prompt: Annotated[
-        str | None, typer.Option(help="What the video shows, or JSON that also names images and videos.")
+        str | None,
+        typer.Option(
+            help=f"What the video shows, or JSON that also names images and videos. wan-tiny knows {KNOWN_WORDS}."
+        ),
     ] = None,
     prompts: Annotated[
         Path | None, typer.Option(help="A file with a prompt on each line: a video of each, into the folder --out.")

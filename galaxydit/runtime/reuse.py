@@ -3,13 +3,14 @@ Several output tensors are packed: flattened and joined to one tensor.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.context_parallel import token_group
+from galaxydit.errors import ExtrapolationWarning, FullComputeWarning
 from galaxydit.extrapolation import CachedStep, Reuse, correction, predict
 from galaxydit.proxies import relative_l2
 from galaxydit.runtime.clean import from_clean, to_clean
@@ -22,8 +23,12 @@ from galaxydit.runtime.work import Work
 from galaxydit.schedulers import Noise
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
-Warn = Callable[[str, Generation], None]
-"""Warn of a text, and note it in the report of a generation."""
+
+class Warn(Protocol):
+    """Warn of a text, and note it in the report of a generation."""
+
+    def __call__(self, text: str, of: Generation, kind: type[Warning] = FullComputeWarning) -> None: ...
+
 
 SHARED_RESIDUAL = (
     "picture and sound have noise levels of their own, and the residual of the blocks holds both, so reused steps "
@@ -75,7 +80,7 @@ class StepReuse:
 
     def _order(self, work: Work, video: int, part: Part) -> int:
         if self.runs_forward and len(work.generation.clocks) > 1:
-            self._warn(SHARED_RESIDUAL, work.generation)
+            self._warn(SHARED_RESIDUAL, work.generation, ExtrapolationWarning)
             return 0
         if not self.follows_slope(work, video, part.stream):
             return 0
@@ -100,7 +105,7 @@ class StepReuse:
         """Whether predictions of a stream follow the slope (`SlopeGuard`)."""
         if self.guard.allows(work, video, stream):
             return True
-        self._warn(GIVEN_UP, work.generation)
+        self._warn(GIVEN_UP, work.generation, ExtrapolationWarning)
         return False
 
     # Full steps

@@ -15,7 +15,7 @@ import torch
 from typer.main import get_command
 
 from galaxydit.cli import app, main
-from galaxydit.commands.captions import read_or_draw_prompts, warn_of_unknown_words
+from galaxydit.commands.captions import KNOWN_WORDS, read_or_draw_prompts, warn_of_unknown_words
 from galaxydit.commands.console import show_json
 from galaxydit.commands.demo_command import demo_table
 from galaxydit.commands.families_command import TRY_FIRST
@@ -32,6 +32,7 @@ from galaxydit.pipelines.published_models import CHECKPOINTS
 from galaxydit.pipelines.settings import GenerationSettings, Offload
 from galaxydit.pipelines.trial_result import TrialResult
 from galaxydit.pipelines.video import load_video, to_uint8
+from galaxydit.pipelines.wan_tiny.world import COLOURS, SHAPES
 from galaxydit.policies.policy import GENERAL_FEW_STEPS
 from galaxydit.profiles.profile_registry import load_profile
 
@@ -51,15 +52,18 @@ def test_version_is_the_installed_one(capsys: pytest.CaptureFixture):
     assert capsys.readouterr().out == f"galaxydit {version('galaxydit')}\n"
 
 
-def test_help_does_not_wait_for_models_and_codecs():
+def test_help_and_the_list_of_methods_do_not_wait_for_models_and_codecs():
     script = (
         "import sys; from galaxydit.cli import main\n"
-        "try: main(['--help'])\n"
-        "finally: assert not {'transformers', 'av', 'torchmetrics', 'matplotlib'} & set(sys.modules)"
+        "for words in (['--help'], ['compare', '--list']):\n"
+        "    try: main(words)\n"
+        "    except SystemExit: pass\n"
+        "assert not {'torch', 'diffusers', 'transformers', 'av', 'torchmetrics', 'matplotlib'} & set(sys.modules)"
     )
     finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     assert "demo" in finished.stdout
+    assert "galaxydit paper: " in finished.stdout
 
 
 @pytest.mark.parametrize(
@@ -304,10 +308,15 @@ def test_words_that_the_embedded_model_never_saw_are_named(capsys: pytest.Captur
     assert not capsys.readouterr().err
     (tmp_path / "captions.txt").write_text(f"A cat moves left\n{PROMPT}\nA dog and a cat\n")
     read_or_draw_prompts(str(tmp_path / "captions.txt"), "wan-tiny", ())
-    expected = "warning: wan-tiny does not know cat, dog; it knows captions like 'a red ball"
+    expected = "warning: wan-tiny does not know cat, dog; it knows the colours red, yellow"
     assert capsys.readouterr().err.startswith(expected)
     warn_of_unknown_words("wan-tiny", ["one two three four five six seven eight nine ten eleven twelve"])
     assert "ten and 2 more words; it knows" in capsys.readouterr().err
+
+
+def test_the_words_of_the_embedded_model_are_those_of_its_world():
+    words = set(re.findall(r"\w+", KNOWN_WORDS))
+    assert words - {"the", "and", "colours", "shapes"} == {*COLOURS, *SHAPES}
 
 
 def test_families_are_found_by_a_part_of_their_name(capsys: pytest.CaptureFixture):

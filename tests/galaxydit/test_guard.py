@@ -65,7 +65,7 @@ def test_a_failing_slope_is_given_up_with_a_warning(tiny_wan_pipeline: WanPipeli
     plain = run(tiny_wan_pipeline, num_inference_steps=STEPS)
     config = GalaxyDiTConfig(EVERY_THIRD, reuse=reuse)
     failure = Failure("coinciding noise levels", Coinciding)
-    with pytest.warns(galaxydit.FullComputeWarning, match="of order 1 erred more than 3 times"):
+    with pytest.warns(galaxydit.ExtrapolationWarning, match="of order 1 erred more than 3 times"):
         guarded, report = fail(tiny_wan_pipeline, failure, config)
     unguarded, _ = fail(tiny_wan_pipeline, failure, config, guarded=False)
     repeated, _ = fail(tiny_wan_pipeline, failure, replace(config, order=0), guarded=False)
@@ -123,6 +123,6 @@ def test_each_sample_of_a_batch_gives_up_its_own_slope(
 
     monkeypatch.setattr(StepReuse, "follows_slope", failing)
     noise = torch.randn(2, 16, 2, 4, 4, generator=torch.Generator().manual_seed(1))
-    with pytest.warns(galaxydit.FullComputeWarning, match="of order 1 erred"):
+    with pytest.warns(galaxydit.ExtrapolationWarning, match="of order 1 erred"):
         generate(tiny_wan_pipeline, Engine, GalaxyDiTConfig(Threshold(0.1)), prompt=["a ball", "a cube"], latents=noise)
     assert judged == {0: True, 1: False}

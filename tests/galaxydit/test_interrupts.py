@@ -1,6 +1,7 @@
 """Ctrl-C in a long command: one line says how far it is, and the same command goes on."""
 
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from diffusers import DiffusionPipeline, WanPipeline
 
 from galaxydit.cli import main
 from galaxydit.eval.jobs import maker
+from galaxydit.pipelines.interrupts import answering_interrupts
 from galaxydit.pipelines.runs.store import Store
 
 SMALL = ["--height", "32", "--width", "32", "--frames", "5", "--steps", "10", "--guidance", "3"]
@@ -103,3 +105,23 @@ def test_an_interrupt_within_a_unit_is_no_failure_of_the_unit(
     assert run(*given, "--out", tmp_path / "out") == code
     assert "stopped, 0 of 1 done; the same command goes on" in capsys.readouterr().err
     assert not list((tmp_path / "out" / "records").glob("*"))
+
+
+def test_a_computation_that_goes_on_after_an_interrupt_is_told_of_meanwhile() -> None:
+    told = threading.Event()
+
+    def compute() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            assert told.wait(60)
+
+    with pytest.raises(KeyboardInterrupt), answering_interrupts(told.set, after=0.0):
+        compute()
+
+
+def test_nothing_is_told_of_an_interrupt_that_stops_the_work_at_once() -> None:
+    told = threading.Event()
+    with pytest.raises(KeyboardInterrupt), answering_interrupts(told.set, after=60.0):
+        signal.raise_signal(signal.SIGINT)
+    assert not told.is_set()

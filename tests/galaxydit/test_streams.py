@@ -13,7 +13,7 @@ from two_streams import latents as noise
 
 import galaxydit
 from galaxydit.config import GalaxyDiTConfig
-from galaxydit.errors import FullComputeWarning, GalaxyDiTError
+from galaxydit.errors import ExtrapolationWarning, FullComputeWarning, GalaxyDiTError
 from galaxydit.families import FAMILIES
 from galaxydit.policies.general_schedule import general_schedule
 from galaxydit.report import Report
@@ -182,7 +182,7 @@ def test_a_sound_that_jumps_does_not_stop_the_slope_of_the_picture(monkeypatch: 
     plain = denoise(TwoStreams(), video, audio)
     with (
         galaxydit.accelerate(transformer, config=config(2.0), scheduler=(video, audio)) as acceleration,
-        pytest.warns(FullComputeWarning, match="predictions of order 1 erred"),
+        pytest.warns(ExtrapolationWarning, match="predictions of order 1 erred"),
     ):
         latent, sound = denoise(transformer, video, audio)
     assert acceleration.report.reused_steps > 5

@@ -26,6 +26,14 @@ const format = (value, figure) => marked(plain(value, figure), figure);
 // Seconds, speedups and joules of a run that other work disturbed.
 const marked = (text, figure) => (figure.isDisturbed && text !== ABSENT ? `(${text}, disturbed)` : text);
 
+// In a table, whose heading says "disturbed", so that no cell breaks within its brackets.
+function inTable(value, figure) {
+  const text = plain(value, figure);
+  return figure.isDisturbed && text !== ABSENT ? `(${text})` : text;
+}
+
+const disturbedNote = (figure) => (figure.isDisturbed ? "disturbed" : "");
+
 function plain(value, figure) {
   if (value === undefined || value === null) return ABSENT;
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "-∞";

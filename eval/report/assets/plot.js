@@ -1,6 +1,8 @@
 // As wide as the window allows, because a drawing that is shrunk has labels too small to read.
 const PLOT = { width: Math.max(320, Math.min(800, document.documentElement.clientWidth - 32)), height: 400, left: 70, right: 30, top: 20, bottom: 50 };
 
+const EDGE = 6; // between a name and the edge of the drawing
+
 // One metric over the denoise speedup: a point with intervals for each variant, and the Pareto front.
 function buildPlot() {
   const speed = data.figures.find((figure) => figure.key === "denoise_speedup");
@@ -28,6 +30,9 @@ function drawPlot(speed, metric) {
   const parts = [];
   if (shown.length) parts.push(drawAxes(shown, speed, metric));
   byId("plot-legend").replaceChildren(...(shown.length ? legend(shown) : []));
+  if (parts.some((part) => part.querySelectorAll(".point").length > part.querySelectorAll(".name").length)) {
+    parts.push(make("p", { class: "hint" }, "Points without a name had no room for it: put the mouse on one, or see the colours of the table."));
+  }
   if (rest.length) parts.push(make("p", { class: "hint" }, `Not drawn, since the mean is infinite: ${rest.join(", ")}.`));
   return parts;
 }
@@ -79,17 +84,37 @@ function drawPoint(point, x, y, taken, description) {
   const group = draw("g", { class: `point tone${point.variant.index % 8}${isRunDisturbed ? " disturbed" : ""}` }, draw("title", {}, description));
   if (point.x.low !== null) group.append(draw("line", { x1: x.at(point.x.low), x2: x.at(point.x.high), y1: cy, y2: cy }));
   if (point.y.low !== null) group.append(draw("line", { x1: cx, x2: cx, y1: y.at(point.y.low), y2: y.at(point.y.high) }));
-  // Above, below, or wherever the name lies on no other name and on no point.
-  const width = 8 * point.variant.name.length;
-  const isRight = cx + width > PLOT.width - 10;
-  const left = isRight ? cx - 9 - width : cx + 9;
-  const free = (place) =>
-    taken.every((other) => left > other.left + other.width || other.left > left + width || Math.abs(other.y - place) > 15);
-  const place = [cy - 11, cy + 21, cy - 27, cy + 37].find(free) ?? cy - 11;
-  taken.push({ left, width, y: place });
-  const anchor = isRight ? { x: cx - 9, "text-anchor": "end" } : { x: cx + 9 };
-  group.append(draw("circle", { cx, cy, r: 7 }), draw("text", { class: "name", y: place, ...anchor }, point.variant.name));
+  const name = fitted(point.variant.name, PLOT.width - PLOT.left - EDGE);
+  const width = widthOf(name);
+  const last = PLOT.width - EDGE - width;
+  // Wherever the name lies in the drawing, and on no other name and on no point; a crowd of points has no room for all.
+  const beside = cx + 9 <= last ? [cx + 9, cx - 9 - width] : [cx - 9 - width, last];
+  const places = beside.flatMap((left) => [-11, 21, -27, 37].map((down) => ({ left, width, y: cy + down })));
+  const isFree = ({ left, y }) =>
+    left >= PLOT.left && left <= last && y > PLOT.top && y < PLOT.height - PLOT.bottom &&
+    taken.every((other) => left > other.left + other.width || other.left > left + width || Math.abs(other.y - y) > 15);
+  group.append(draw("circle", { cx, cy, r: 7 }));
+  const place = places.find(isFree);
+  if (place) {
+    taken.push(place);
+    group.append(draw("text", { class: "name", x: place.left, y: place.y }, name));
+  }
   return group;
+}
+
+// Pixels of a name in the plot's letters.
+const pen = document.createElement("canvas").getContext("2d");
+function widthOf(name) {
+  pen.font = `600 13px ${getComputedStyle(document.body).fontFamily}`;
+  return pen.measureText(name).width;
+}
+
+// A name that is wider than the drawing loses its end; the title of the point has all of it.
+function fitted(name, most) {
+  if (widthOf(name) <= most) return name;
+  let length = name.length;
+  while (length > 1 && widthOf(`${name.slice(0, length)}…`) > most) length--;
+  return `${name.slice(0, length)}…`;
 }
 
 function describe(point, speed, metric) {

@@ -23,7 +23,7 @@ function buildPrompts() {
     ...ranked.map((figure) => ({
       key: figure.key,
       title: heading(figure),
-      note: figure.best !== null ? `farthest from ${figure.best}` : figure.higher_is_better ? "lowest" : "highest",
+      note: [worstName(figure), disturbedNote(figure)].filter(Boolean).join(", "),
       // The worst first, because these rows need a look.
       ascending: figure.higher_is_better,
       value: (row) => (figure.best === null ? rank(row, figure) : -badness(rank(row, figure), figure)),
@@ -40,6 +40,9 @@ function buildPrompts() {
   sort();
   listenForSpace();
 }
+
+const worstName = (figure) =>
+  figure.best !== null ? `farthest from ${figure.best}` : figure.higher_is_better ? "lowest" : "highest";
 
 // Put the rows of a page, counted from 0, into the table.
 function showPage(page) {
@@ -76,7 +79,7 @@ function buildRow(row) {
   const strip = make("div", { class: "strip" }, ...(units.length ? [player.element] : []), ...figures);
   row.units.forEach((unit, index) => (figures[index].hidden = !shown.has(unit.variant)));
   const failed = make("span", { class: "bad" }, hasFailed(row) ? "failed" : "");
-  const cells = ranked.map((figure) => make("td", {}, format(rowValue(row, figure), figure)));
+  const cells = ranked.map((figure) => make("td", {}, inTable(rowValue(row, figure), figure)));
   const element = make(
     "tbody",
     {},

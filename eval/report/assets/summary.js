@@ -4,6 +4,7 @@ function buildSummary() {
     { title: "videos", ascending: false, value: (variant) => variant.done },
     ...data.figures.map((figure) => ({
       title: heading(figure),
+      note: disturbedNote(figure),
       ascending: !figure.higher_is_better,
       value: (variant) => orWorst(variant.estimates[figure.key]?.mean, figure),
     })),
@@ -24,12 +25,12 @@ function summaryRow(variant) {
 }
 
 function estimateCell(estimate, figure) {
-  const title = { "data-title": heading(figure) };
+  const title = { "data-title": [heading(figure), disturbedNote(figure)].filter(Boolean).join(", ") };
   if (figure.isDisturbed) title.class = "disturbed";
   if (!estimate) return make("td", title, ABSENT);
-  const [mean, low, high, worst] = [estimate.mean, estimate.low, estimate.high, estimate.worst].map((value) => format(value, figure));
+  const [mean, low, high, worst] = [estimate.mean, estimate.low, estimate.high, estimate.worst].map((value) => inTable(value, figure));
   const cell = make("td", title, make("b", {}, mean));
-  const small = (text) => make("small", {}, text.replaceAll(", disturbed", "")); // said by the mean
+  const small = (text) => make("small", {}, text);
   if (low !== high) cell.append(small(`${low} to ${high}`));
   if (worst !== mean) cell.append(small(`worst ${worst}`));
   return cell;

@@ -6,21 +6,23 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from diffusers import WanImageToVideoPipeline, WanTransformer3DModel
+from matplotlib.figure import Figure
 from PIL import Image
 
 from galaxydit.cli import main
 from galaxydit.commands.compare_command import scores_table
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.compare import compare_job
-from galaxydit.eval.compare.compare_job import CompareJob, Comparison
+from galaxydit.eval.compare import compare_job, pareto_plot
+from galaxydit.eval.compare.compare_job import SELECTION, CompareJob, Comparison
 from galaxydit.eval.compare.compare_page import write_compare_page
 from galaxydit.eval.compare.contender import Contender, contenders_of
-from galaxydit.eval.compare.markdown import markdown
-from galaxydit.eval.compare.pareto_plot import colours_of, plot_pareto
+from galaxydit.eval.compare.markdown import markdown, selection_lines
+from galaxydit.eval.compare.pareto_plot import colours_of, plot_pareto, ticks_of
 from galaxydit.eval.compare.plan import ComparisonPlan
 from galaxydit.eval.compare.side_by_side import save_videos
 from galaxydit.eval.jobs.job import Job
@@ -156,6 +158,10 @@ def test_results_tables_plot_and_videos(finished, tmp_path):
     assert exact.source == "control"
     names = [one.method for one in comparison.at_speedups]
     assert set(names) == {"fewer steps", "uniform skip order 0"}
+    for name, counts in comparison.dropped.items():
+        scored = sum(row.method == name for row in comparison.rows)
+        assert scored + sum(counts.values()) == len(SETTINGS[name])
+    assert set(comparison.dropped) == set(SETTINGS)
     text = markdown(comparison)
     assert "| uniform skip order 0 |" in text
     assert "full_steps=5 (2.00x)" in text
@@ -372,6 +378,33 @@ def test_controls_are_grey_and_others_have_colours_of_their_own():
     colours = colours_of(sources)
     assert len(set(colours.values())) == 5
     assert colours["a"] == "#7f7f7f"
+
+
+def test_an_axis_has_several_ticks_however_narrow_it_is():
+    assert ticks_of(1.2, 3.2) == [1.25, 1.5, 2, 2.5, 3]
+    assert ticks_of(0.1, 4.5) == [0.125, 0.25, 0.5, 1, 2, 4]
+    assert ticks_of(1.88, 2.13) == pytest.approx([1.9, 2.0, 2.1])
+    assert len(ticks_of(1.99, 2.01)) >= 3
+
+
+@pytest.mark.parametrize(("reason", "lines"), [("", {"-"}), ("other work", {"None"})])
+def test_points_of_disturbed_seconds_are_not_joined(reason, lines):
+    speeds = ((1.5, 30.0), (1.4, 28.0))
+    rows = [
+        SimpleNamespace(denoise_speedup=speed, psnr_mean=psnr, psnr_of_prompt=(psnr,), disturbance=reason)
+        for speed, psnr in speeds
+    ]
+    axes = Figure().subplots()
+    pareto_plot._draw_method(axes, rows, "denoise_speedup", "a", {"color": "red", "marker": "o"})
+    assert axes.lines[0].get_linestyle() in lines
+
+
+def test_settings_that_were_dropped_are_counted_with_their_reasons():
+    counts = {"a": {"not tried": 12, "screened": 0, "tuned": 3}, "b": dict.fromkeys(SELECTION, 0)}
+    comparison = SimpleNamespace(rows=[SimpleNamespace(method="a")] * 2, dropped=counts)
+    (line,) = selection_lines(comparison)
+    assert line.startswith("a: 2 of 17 settings were scored; dropped: 12 not tried, because ")
+    assert "3 slower and worse than others" in line
 
 
 def test_a_plan_is_plain_data():

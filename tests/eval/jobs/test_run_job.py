@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from galaxydit.eval.metrics import PSNR
 from galaxydit.eval.report.read_run import read_run
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
-from galaxydit.pipelines.runs import Unit, new_record
+from galaxydit.pipelines.runs import Outcome, Unit, new_record
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import hash_frames, load_video, to_uint8
 
@@ -163,6 +164,17 @@ def test_a_refused_extension_is_withdrawn_also_where_a_failed_unit_was_made_anew
     store.discard(first.id, store.read(first.id))  # as a run does that makes failed units again
     withdraw(store, before, extended)
     assert store.conditions(KIND) == before
+
+
+def test_a_finished_job_waits_for_no_model(invented_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = open_run(tmp_path, invented_job)
+    first, second = invented_job.units()
+    store.commit(new_record(first, {"versions": {}}), {})
+    store.commit(new_record(second, None, "it failed"), {})
+    monkeypatch.setitem(sys.modules, maker.__name__, None)  # an import would fail
+    assert run_job(invented_job, store) == Outcome(done=1, failed=1)
+    with pytest.raises(ImportError):
+        run_job(invented_job, store, retry_failed=True, allow_mixed_versions=True)
 
 
 def test_a_changed_image_of_a_prompt_is_refused_and_named(invented_job: Job, tmp_path: Path):

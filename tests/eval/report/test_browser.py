@@ -295,6 +295,16 @@ def test_the_plot_has_a_titled_point_for_each_variant_and_follows_the_choice(
     assert "SSIM" in browser.find_element("css selector", "#plot svg").get_attribute("aria-label")
 
 
+def test_names_in_the_plot_end_within_it(browser: Any, run_of: Callable[..., Path]) -> None:
+    names = {"baseline": 1.0, "galaxydit WWWW, cache_interval 2, max_order 0": 2.0, f"half {'WM' * 60}": 2.1}
+    open_report(browser, run_of(["a"], variants=names))
+    outside = browser.execute_script(
+        "return [...document.querySelectorAll('#plot .name')].filter((each) => { const box = each.getBBox(); return "
+        "box.x < 0 || box.x + box.width > each.ownerSVGElement.viewBox.baseVal.width }).map((each) => each.textContent)"
+    )
+    assert outside == []
+
+
 def test_long_prompts_are_clamped_and_open_on_request(browser: Any, run_of: Callable[..., Path]) -> None:
     open_report(browser, run_of(["a ball", "a very long caption " * 40]))
     (button,) = browser.find_elements("css selector", "button.more")
