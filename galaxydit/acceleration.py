@@ -59,10 +59,11 @@ def accelerate(
         speedup: block evaluations without the plugin, divided by those with it, at least 1; by default 2.0. Generations
             of 8 steps or fewer are computed in full, without a profile those of 25 or fewer; by default, and for
             `quality` or `min_psnr`, those of fewer than 0.28 times the profile's steps. `few_steps` replaces all this.
-        policy: how full steps are chosen. "schedule" computes planned steps; "proxy" moves these by at most one step
-            where the sample's proxy moves faster or slower than the calibration's mean, or than its own so far; "auto"
-            takes the better one of the profile's calibration, else "schedule"; "paper" repeats the last full step's
-            residual, uncorrected, by `threshold` or a calibration.
+        policy: how full steps are chosen. "schedule" computes planned steps; "proxy" computes them earlier or later
+            where the sample's proxy moves faster or slower than the calibration's mean, or than its own so far, and
+            never has more than one full step more or fewer than the plan; "auto" takes the better one of the profile's
+            calibration, else "schedule"; "paper" repeats the last full step's residual, uncorrected, by `threshold` or
+            a calibration.
         max_error: largest expected relative error of a reused step, at least 0, even if `speedup` is then missed.
         profile: a `Profile`, a file of `galaxydit calibrate`, "hf://owner/name" on the Hugging Face Hub, or the name
             of a shipped profile; by default that of this model, else `general_schedule` plans full steps.
