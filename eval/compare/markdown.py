@@ -31,8 +31,8 @@ def markdown(comparison: Comparison) -> str:
     if lines := selection_lines(comparison):
         parts.append("\n".join(f"- {in_markdown(line)}" for line in lines))
     if comparison.failed:
-        lines = "\n".join(f"- {in_markdown(f'{name}: {reason}')}" for name, reason in comparison.failed.items())
-        parts.append(f"## Left out because they failed\n\n{lines}")
+        failures = "\n".join(f"- {in_markdown(f'{name}: {reason}')}" for name, reason in comparison.failed.items())
+        parts.append(f"## Left out because they failed\n\n{failures}")
     return "\n\n".join(parts) + "\n"
 
 
