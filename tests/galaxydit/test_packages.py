@@ -30,14 +30,14 @@ LAYERS = (
 )
 # The same for the files and folders of eval.
 EVAL_LAYERS = (
-    ("markdown", "protocol_captions"),
+    ("markdown",),
     ("metrics", "published", "cost"),
     ("methods", "spectrogram"),
     ("jobs", "latency", "demo_frames", "demo_sound", "drawn_noise", "short_generations"),
     ("demo", "gpu"),
     ("compare", "compared"),
-    ("measure_commands", "model_page"),
-    ("vbench", "quality_over_speed", "readme_animation", "readme_sections"),
+    ("measure_commands", "model_page", "protocol_captions"),
+    ("vbench", "general_schedule_grid", "quality_over_speed", "readme_animation", "readme_sections"),
     ("results_page",),
     ("report",),
     ("validate",),
