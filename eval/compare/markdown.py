@@ -59,7 +59,7 @@ def selection_lines(comparison: Comparison) -> list[str]:
         reasons = [f"{count} {DROPPED_BECAUSE[step]}" for step, count in counts.items() if count > 0]
         if reasons:
             settings = scored[name] + sum(counts.values())
-            lines.append(f"{name}: {scored[name]} of {settings} settings were scored; dropped: {', '.join(reasons)}.")
+            lines.append(f"{name}: {scored[name]} of {settings} settings were scored; dropped: {'; '.join(reasons)}.")
     return lines
 
 

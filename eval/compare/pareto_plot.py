@@ -68,7 +68,7 @@ def _draw(comparison: Comparison, model: str, figure: "Figure") -> None:
         for (name, colour), marker in zip(colours.items(), cycle(MARKERS), strict=False):
             rows = sorted((row for row in comparison.rows if row.method == name), key=lambda row: getattr(row, field))
             style = {"color": colour, "marker": marker} | _line_of(name, sources[name])
-            _draw_method(axes, rows, field, drawable(labels[name]), style)
+            draw_method(axes, rows, field, drawable(labels[name]), style)
         axes.set_xscale("log")
         ticks = ticks_of(*axes.get_xlim())
         axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
@@ -101,7 +101,7 @@ def _line_of(name: str, source: str) -> dict[str, Any]:
     return CONTROL_LINE if source == CONTROL else OTHER_LINE
 
 
-def _draw_method(axes: "Axes", rows: Sequence[ScoredSetting], field: str, label: str, style: dict[str, Any]) -> None:
+def draw_method(axes: "Axes", rows: Sequence[ScoredSetting], field: str, label: str, style: dict[str, Any]) -> None:
     """The settings of one method as a line with intervals.
 
     Where the seconds are drawn and disturbed, markers are hollow and no line joins them, because their order is chance.

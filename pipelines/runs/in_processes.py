@@ -7,8 +7,6 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
 
-import torch
-
 from galaxydit.pipelines.runs.run import Executor, Finished, Maker, Progress, Rank, make_and_commit
 from galaxydit.pipelines.runs.store import Store
 from galaxydit.pipelines.runs.unit import Record, Unit
@@ -78,6 +76,8 @@ def batched(units: Sequence[Unit], size: int) -> Iterator[Sequence[Unit]]:
 
 
 def _begin(maker: Maker, store: Store, plugins: Sequence[str], threads: int) -> None:
+    import torch  # here, because whoever only reads a run must not wait for it
+
     torch.set_num_threads(threads)
     for plugin in plugins:
         load_plugin(plugin)

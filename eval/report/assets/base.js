@@ -26,11 +26,12 @@ const format = (value, figure) => marked(plain(value, figure), figure);
 // Seconds, speedups and joules of a run that other work disturbed.
 const marked = (text, figure) => (figure.isDisturbed && text !== ABSENT ? `(${text}, disturbed)` : text);
 
-// In a table, whose heading says "disturbed", so that no cell breaks within its brackets.
-function inTable(value, figure) {
-  const text = plain(value, figure);
-  return figure.isDisturbed && text !== ABSENT ? `(${text})` : text;
-}
+// In a table or a list, where the name of the figure says "disturbed", so that no value breaks within its brackets.
+const inTable = (value, figure) => inBrackets(plain(value, figure), figure);
+
+const bracketed = (value, figure) => inBrackets(bare(value, figure), figure);
+
+const inBrackets = (text, figure) => (figure.isDisturbed && text !== ABSENT ? `(${text})` : text);
 
 const disturbedNote = (figure) => (figure.isDisturbed ? "disturbed" : "");
 
@@ -47,7 +48,11 @@ const isRunDisturbed = data.figures.some((figure) => figure.isDisturbed);
 // `plain` appends "x" and "%".
 const hasUnit = (figure) => !["", "x", "%"].includes(figure.unit);
 
-const withUnit = (value, figure) => marked(plain(value, figure) + (hasUnit(figure) ? ` ${figure.unit}` : ""), figure);
+const bare = (value, figure) => plain(value, figure) + (hasUnit(figure) ? ` ${figure.unit}` : "");
+
+const withUnit = (value, figure) => marked(bare(value, figure), figure);
+
+const named = (figure) => [figure.title, disturbedNote(figure)].filter(Boolean).join(", ");
 
 const heading = (figure) => figure.title + (hasUnit(figure) ? `, ${figure.unit}` : "");
 

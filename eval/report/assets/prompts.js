@@ -94,8 +94,8 @@ function buildRow(row) {
 
 // A prompt, and for a long one a button that shows all of its text.
 function clamped(text) {
+  if (text.length <= 160) return [make("div", {}, text)];
   const prompt = make("div", { class: "prompt" }, text);
-  if (text.length <= 160) return [prompt];
   const button = make("button", { type: "button", class: "more", "aria-expanded": "false" }, "more");
   button.addEventListener("click", () => {
     const open = prompt.classList.toggle("open");
@@ -120,7 +120,7 @@ function buildFigure(unit, video, shape, player) {
   // An empty strip keeps the figures of a row on one line.
   figure.append(unit.steps ? drawTimeline(unit.steps) : make("div", { class: "timeline" }));
   if (unit.sound) figure.append(buildSound(unit, video, player));
-  const parts = values.flatMap((value) => [make("dt", {}, value.title), make("dd", {}, withUnit(unit.values[value.key], value))]);
+  const parts = values.flatMap((value) => [make("dt", {}, named(value)), make("dd", {}, bracketed(unit.values[value.key], value))]);
   figure.append(make("dl", { class: "values" }, ...parts));
   return figure;
 }

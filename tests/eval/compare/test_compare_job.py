@@ -395,7 +395,7 @@ def test_points_of_disturbed_seconds_are_not_joined(reason, lines):
         for speed, psnr in speeds
     ]
     axes = Figure().subplots()
-    pareto_plot._draw_method(axes, rows, "denoise_speedup", "a", {"color": "red", "marker": "o"})
+    pareto_plot.draw_method(axes, rows, "denoise_speedup", "a", {"color": "red", "marker": "o"})
     assert axes.lines[0].get_linestyle() in lines
 
 
