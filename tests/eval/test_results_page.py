@@ -60,10 +60,10 @@ NO_RESULTS = (
     "the fastest 2 % of the pixels",
     "82 kWh, price 91, 5.1 GB of files",
     "by more than 5 %",
-    "at most 0.1 dB worse on every recording",
+    "at most 0.1 dB more error than the schedule with it",
     "videos of up to 24 MiB in total",
     "at most 4 MB",
-    "It makes 5 to 15 s, in 17 n + 5 frames",
+    "A video lasts 5 to 15 s, and has 17 n + 5 frames",
 )
 # Timings that explain a line of code, and a range that a grid covers.
 IN_CODE = ("takes 2 ms per step with UniPC", "0.4 ms a call on one CPU", "change by 0.1 to 30 % a step")
