@@ -11,7 +11,7 @@ from galaxydit.calibration.step_times import StepTimes
 from galaxydit.eval.gpu.gpu_file import GpuFile
 from galaxydit.eval.gpu.measured_video import Scale
 from galaxydit.eval.gpu.pipeline_part import MODEL, BuiltPipeline
-from galaxydit.eval.gpu.turns import OutOfTimeError, Part, TimeLimit, Turn
+from galaxydit.eval.gpu.turns import MeasuredPart, OutOfTimeError, TimeLimit, Turn
 from galaxydit.eval.latency.whole_pipeline import measure_stages
 from galaxydit.pipelines.runs import Store
 from galaxydit.validation import parse
@@ -23,13 +23,13 @@ LONGEST_STAGE = 70.0  # seconds on one H100: the plain video that checks the rec
 RECORDED = ("recording", "checking")  # stages that the estimate counts
 
 
-def calibration_part(scale: Scale, file: GpuFile, limit: TimeLimit) -> Part:
+def calibration_part(scale: Scale, file: GpuFile, limit: TimeLimit) -> MeasuredPart:
     """Part b, eager as `galaxydit calibrate` runs; its folder beside the file keeps the finished stages."""
     built = BuiltPipeline(scale, 20 if scale.tiny else STEPS)
     folder = file.path.with_suffix(".calibration")
     measure = partial(_calibrate, built, folder, file, limit)
     turns = (Turn(VARIANT, 1, H100_SECONDS, measure, least=LONGEST_STAGE),)
-    return Part("b", "the default calibration", partial(built.prepare, compiled=False), 8.0, turns)
+    return MeasuredPart("b", "the default calibration", partial(built.prepare, compiled=False), 8.0, turns)
 
 
 def _calibrate(built: BuiltPipeline, folder: Path, file: GpuFile, limit: TimeLimit) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from diffusers import WanTransformer3DModel
 from galaxydit.errors import refusal
 from galaxydit.eval.gpu.measured_video import PLAIN, Scale, video_row
 from galaxydit.eval.gpu.pipeline_part import MODEL, BuiltPipeline
-from galaxydit.eval.gpu.turns import Part, Turn
+from galaxydit.eval.gpu.turns import MeasuredPart, Turn
 from galaxydit.eval.latency.random_models import build_transformer
 from galaxydit.eval.latency.whole_pipeline import SHAPES
 from galaxydit.pipelines.additions import set_attention
@@ -53,7 +53,7 @@ ADDITIONS: dict[str, tuple[float, Callable[[WanTransformer3DModel], None]]] = {
 """By name, the factor of its expected seconds, and the change of a new transformer."""
 
 
-def compositions_part(scale: Scale) -> Part:
+def compositions_part(scale: Scale) -> MeasuredPart:
     """Part c: of each addition, a few plain steps and a whole denoising at 2x."""
     built = BuiltPipeline(scale, STEPS)
     added = ""
@@ -82,4 +82,4 @@ def compositions_part(scale: Scale) -> Part:
         for variant, seconds in H100_SECONDS.items():
             turns.append(Turn(f"{name}, {variant}", 1, factor * seconds, partial(measure, name, variant)))
     about = f"2x with {', '.join(ADDITIONS)}"
-    return Part("c", about, partial(built.prepare, compiled=False), 8.0, tuple(turns))
+    return MeasuredPart("c", about, partial(built.prepare, compiled=False), 8.0, tuple(turns))

@@ -8,7 +8,7 @@ import torch
 from diffusers import WanTransformer3DModel
 
 from galaxydit.eval.gpu.measured_video import Scale
-from galaxydit.eval.gpu.turns import Part, Turn
+from galaxydit.eval.gpu.turns import MeasuredPart, Turn
 from galaxydit.eval.latency.model_shapes import PRESETS, ForcedSteps, VideoSize, parse_size
 from galaxydit.eval.latency.random_models import build_inputs, build_transformer
 from galaxydit.eval.latency.timed_trajectory import TimedTrajectory, clock_name
@@ -67,7 +67,7 @@ class LargeModel:
         }
 
 
-def large_model_part(scale: Scale) -> Part:
+def large_model_part(scale: Scale) -> MeasuredPart:
     """Part d. Of three steps with the plugin, two are full and the third is reused."""
     model = LargeModel(scale)
     size = scale.size(SIZE)
@@ -78,4 +78,4 @@ def large_model_part(scale: Scale) -> Part:
         Turn("small, full steps", 1, 2.0, partial(model.measure, PLUGIN, ALL_FULL, SMALL, SMALL_STEPS)),
     )
     about = "three steps of the 14B at 720p, plain and reused, and small calls"
-    return Part("d", about, model.prepare, 10.0, turns)
+    return MeasuredPart("d", about, model.prepare, 10.0, turns)

@@ -16,7 +16,7 @@ from galaxydit.eval.gpu.gpu_state import CHECKOUT, clocks_of, commit_of, version
 from galaxydit.eval.gpu.large_model_part import large_model_part
 from galaxydit.eval.gpu.measured_video import Scale
 from galaxydit.eval.gpu.pipeline_part import pipeline_part
-from galaxydit.eval.gpu.turns import Part, TimeLimit, run_part
+from galaxydit.eval.gpu.turns import MeasuredPart, TimeLimit, run_part
 from galaxydit.pipelines.conditions import product_name
 
 PARTS = "abcd"
@@ -85,7 +85,7 @@ def _default_path(device: str) -> Path:
     return CHECKOUT / "eval" / "results" / "gpu" / f"measure-{name}.json"
 
 
-def _part(given: argparse.Namespace, scale: Scale, file: GpuFile, limit: TimeLimit) -> Part:
+def _part(given: argparse.Namespace, scale: Scale, file: GpuFile, limit: TimeLimit) -> MeasuredPart:
     if given.part == "a":
         return pipeline_part(scale, given.rounds, eager=given.eager)
     if given.part == "b":

@@ -8,7 +8,7 @@ from typing import Any
 from diffusers import WanPipeline
 
 from galaxydit.eval.gpu.measured_video import PLAIN, SPEEDUPS, Scale, video_row
-from galaxydit.eval.gpu.turns import Part, Turn
+from galaxydit.eval.gpu.turns import MeasuredPart, Turn
 from galaxydit.eval.latency.model_shapes import parse_size
 from galaxydit.eval.latency.whole_pipeline import SETTINGS, build_pipeline
 from galaxydit.pipelines.additions import compile_blocks
@@ -63,7 +63,7 @@ class BuiltPipeline:
         }
 
 
-def pipeline_part(scale: Scale, rounds: int, *, eager: bool) -> Part:
+def pipeline_part(scale: Scale, rounds: int, *, eager: bool) -> MeasuredPart:
     """Part a; the text encoder and the autoencoder are those of the published model, with random weights."""
     built = BuiltPipeline(scale, TINY_STEPS if scale.tiny else STEPS)
 
@@ -75,4 +75,4 @@ def pipeline_part(scale: Scale, rounds: int, *, eager: bool) -> Part:
         for variant in SPEEDUPS:
             turns.append(Turn(variant, turn, H100_SECONDS[variant], partial(measure, variant)))
     about = f"{rounds} rounds of {', '.join(SPEEDUPS)} of the whole pipeline"
-    return Part("a", about, partial(built.prepare, compiled=not eager), 60.0, tuple(turns))
+    return MeasuredPart("a", about, partial(built.prepare, compiled=not eager), 60.0, tuple(turns))

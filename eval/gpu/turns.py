@@ -49,7 +49,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Part:
+class MeasuredPart:
     """Turns that share a model; `prepare` builds it, warms it up and returns a row."""
 
     name: str  # such as "a"
@@ -64,7 +64,7 @@ class Part:
         return self.prepare_seconds + sum(turn.seconds for turn in self.turns)
 
 
-def run_part(part: Part, file: GpuFile, limit: TimeLimit, device: torch.device) -> None:
+def run_part(part: MeasuredPart, file: GpuFile, limit: TimeLimit, device: torch.device) -> None:
     """Measure what the file lacks. A variant that fails is noted with its error and left out of all rounds."""
     missing = []
     for turn in part.turns:
@@ -102,7 +102,7 @@ def run_part(part: Part, file: GpuFile, limit: TimeLimit, device: torch.device) 
     logger.info("part %s ended", part.name)
 
 
-def expected_seconds(turn: Turn, part: Part, file: GpuFile) -> float:
+def expected_seconds(turn: Turn, part: MeasuredPart, file: GpuFile) -> float:
     """Seconds that a turn took before; else those of one H100, scaled by the slowest turn of the part so far.
 
     For a turn that can be continued, the seconds that it needs to begin.
@@ -119,7 +119,7 @@ def expected_seconds(turn: Turn, part: Part, file: GpuFile) -> float:
     return turn.seconds * max([1.0, *scales])
 
 
-def _measured(turn: Turn, part: Part, file: GpuFile, device: torch.device) -> bool:
+def _measured(turn: Turn, part: MeasuredPart, file: GpuFile, device: torch.device) -> bool:
     """Measure a turn and write its row; False if it failed, which the file says."""
     start = time.monotonic()
     try:

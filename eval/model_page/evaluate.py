@@ -96,7 +96,7 @@ def measure(
 
 
 @dataclass(frozen=True)
-class Task:
+class CaptionTask:
     """What one process measures: one caption in a pipeline of `load_measured`."""
 
     caption: str
@@ -107,7 +107,7 @@ class Task:
     transformer: Path | None
 
 
-def in_process(task: Task) -> None:
+def in_process(task: CaptionTask) -> None:
     pipe = load_measured(task.model, task.transformer)
     evaluate(pipe, task.caption, task.seed, task.index, task.out, WAN_TINY)
 
@@ -142,7 +142,9 @@ def main(
     """Measure the figures of wan-tiny's page."""
     out.mkdir(parents=True, exist_ok=True)
     captions = draw_prompts(prompts, seed)
-    tasks = [Task(text, 1000 * seed + place, place, out, model, transformer) for place, text in enumerate(captions)]
+    tasks = [
+        CaptionTask(text, 1000 * seed + place, place, out, model, transformer) for place, text in enumerate(captions)
+    ]
     for _ in tqdm(mapped(in_process, tasks, processes), "captions", len(tasks)):
         pass
     paths = [out / f"caption-{index:02d}.json" for index in range(prompts)]

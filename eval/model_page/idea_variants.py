@@ -24,7 +24,7 @@ THRESHOLDS = (1e-6, 10.0)  # between which one with the wanted compute is looked
 
 
 @dataclass(frozen=True)
-class Variant:
+class IdeaVariant:
     """A way to generate at `speedup` by compute.
 
     `attach` takes pipeline, profile and threshold; `thresholds` is their range, None where none is looked for.
@@ -40,7 +40,7 @@ class Variant:
         return f"{self.name}, {self.speedup:g}x"
 
 
-def variants_of(family: Family) -> list[Variant]:
+def variants_of(family: Family) -> list[IdeaVariant]:
     """All variants for a model of this family."""
     variants = []
     for speedup in SPEEDUPS:
@@ -51,7 +51,7 @@ def variants_of(family: Family) -> list[Variant]:
     variants.append(_moved(0.5, 2.0))
     variants.append(_configured("schedule, first fifth computed", 2.0, SCHEDULE, warmup=0.2))
     for speedup in (2.0, 3.0):
-        variants.append(Variant("schedule without the slope's guard", speedup, _unguarded(speedup)))
+        variants.append(IdeaVariant("schedule without the slope's guard", speedup, _unguarded(speedup)))
     variants.append(_paper("paper's rule", guidance_alignment=True))
     variants.append(_paper("paper's rule, branches alone", guidance_alignment=False))
     for proxy in proxies_of(family):
@@ -66,15 +66,15 @@ def _config(pipe: Any, request: Request) -> GalaxyDiTConfig:
     return resolve(pipe, request).config
 
 
-def _configured(name: str, speedup: float, policy: Any, **changes: Any) -> Variant:
+def _configured(name: str, speedup: float, policy: Any, **changes: Any) -> IdeaVariant:
     def attach(pipe: Any, profile: str, _: float) -> Context:
         config = _config(pipe, Request(speedup=speedup, policy=policy, profile=profile))
         return accelerated(pipe, config=replace(config, **changes))
 
-    return Variant(name, speedup, attach)
+    return IdeaVariant(name, speedup, attach)
 
 
-def _moved(weight: float, speedup: float, *, guidance_alignment: bool = True) -> Variant:
+def _moved(weight: float, speedup: float, *, guidance_alignment: bool = True) -> IdeaVariant:
     def attach(pipe: Any, profile: str, _: float) -> Context:
         config = _config(pipe, Request(speedup=speedup, policy=PROXY, profile=profile))
         assert isinstance(config.policy, ProxyThreshold)
@@ -82,7 +82,7 @@ def _moved(weight: float, speedup: float, *, guidance_alignment: bool = True) ->
         return accelerated(pipe, config=replace(config, policy=policy, guidance_alignment=guidance_alignment))
 
     name = f"{MOVED}, weight {weight:g}"
-    return Variant(name if guidance_alignment else f"{name}, {ALONE}", speedup, attach)
+    return IdeaVariant(name if guidance_alignment else f"{name}, {ALONE}", speedup, attach)
 
 
 def _unguarded(speedup: float) -> Callable[[Any, str, float], Context]:
@@ -106,27 +106,27 @@ class _Unguarded(ExitStack):
         return self.enter_context(self._context)
 
 
-def _paper(name: str, *, guidance_alignment: bool) -> Variant:
+def _paper(name: str, *, guidance_alignment: bool) -> IdeaVariant:
     """The rule of arXiv 2512.03451, with the profile's proxy."""
 
     def attach(pipe: Any, profile: str, threshold: float) -> Context:
         config = _config(pipe, Request(threshold=threshold, policy=PAPER, profile=profile))
         return accelerated(pipe, config=replace(config, keep_last=0, guidance_alignment=guidance_alignment))
 
-    return Variant(name, 2.0, attach, THRESHOLDS)
+    return IdeaVariant(name, 2.0, attach, THRESHOLDS)
 
 
-def _threshold_on(proxy: Any) -> Variant:
+def _threshold_on(proxy: Any) -> IdeaVariant:
     """This project's prediction and correction, with one threshold on a proxy in place of a plan."""
 
     def attach(pipe: Any, profile: str, threshold: float) -> Context:
         return accelerated(pipe, threshold=threshold, proxy=proxy, profile=profile)
 
-    return Variant(f"threshold on {proxy}", 2.0, attach, THRESHOLDS)
+    return IdeaVariant(f"threshold on {proxy}", 2.0, attach, THRESHOLDS)
 
 
-def _peer(name: str, setting: dict[str, Any]) -> Variant:
+def _peer(name: str, setting: dict[str, Any]) -> IdeaVariant:
     def attach(pipe: Any, _: str, threshold: float) -> Context:
         return load_method(name).attach(pipe, setting | {"threshold": threshold}, None)
 
-    return Variant(name, 2.0, attach, THRESHOLDS)
+    return IdeaVariant(name, 2.0, attach, THRESHOLDS)

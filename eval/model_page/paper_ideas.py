@@ -20,7 +20,7 @@ from tqdm import tqdm
 import galaxydit
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.eval.compared import lead
-from galaxydit.eval.model_page.idea_variants import ALONE, MOVED, SCHEDULED, SPEEDUPS, Variant, variants_of
+from galaxydit.eval.model_page.idea_variants import ALONE, MOVED, SCHEDULED, SPEEDUPS, IdeaVariant, variants_of
 from galaxydit.eval.model_page.in_parallel import Processes, mapped
 from galaxydit.eval.model_page.measured_model import SHIPPED, load_measured
 from galaxydit.files import write_json
@@ -48,7 +48,7 @@ Measured = dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True)
-class Task:
+class IdeaTask:
     """What one process does: variants on one caption, or, without a caption, the search for a threshold."""
 
     profile: str
@@ -66,11 +66,11 @@ def loaded() -> tuple[Any, tuple[BlockPart, ...]]:
 
 
 @cache
-def variants() -> dict[str, Variant]:
+def variants() -> dict[str, IdeaVariant]:
     return {variant.key: variant for variant in variants_of(family_of(loaded()[0].transformer))}
 
 
-def compute_of(variant: Variant, profile: str, threshold: float, captions: list[str]) -> float:
+def compute_of(variant: IdeaVariant, profile: str, threshold: float, captions: list[str]) -> float:
     """Mean compute fraction of a variant."""
     pipe, parts = loaded()
     # Each step calls the blocks once for each branch of guidance.
@@ -83,7 +83,7 @@ def compute_of(variant: Variant, profile: str, threshold: float, captions: list[
     return fmean(fractions)
 
 
-def find_threshold(task: Task) -> tuple[str, float]:
+def find_threshold(task: IdeaTask) -> tuple[str, float]:
     """The threshold whose compute is nearest to 1 / speedup, by bisection on captions of the calibration."""
     variant = variants()[task.variants[0]]
     assert variant.thresholds is not None
@@ -101,7 +101,7 @@ def find_threshold(task: Task) -> tuple[str, float]:
     return variant.key, min(found, key=lambda threshold: abs(found[threshold] - wanted))
 
 
-def generate_variants(task: Task) -> tuple[str, Measured]:
+def generate_variants(task: IdeaTask) -> tuple[str, Measured]:
     """The caption, and what its variants measure."""
     pipe, parts = loaded()
     thresholds = dict(task.thresholds)
@@ -130,7 +130,7 @@ def measure(captions: list[str], profile: str, path: Path, processes: int) -> di
     searches = []
     for key, variant in variants().items():
         if variant.thresholds is not None and key not in content[THRESHOLDS]:
-            searches.append(Task(profile, (key,)))
+            searches.append(IdeaTask(profile, (key,)))
     for key, threshold in tqdm(mapped(find_threshold, searches, processes), "thresholds", len(searches)):
         content[THRESHOLDS][key] = threshold
         write_json(path, content)
@@ -140,7 +140,7 @@ def measure(captions: list[str], profile: str, path: Path, processes: int) -> di
         for start in range(0, len(missing), AT_ONCE):
             chosen = tuple(missing[start : start + AT_ONCE])
             thresholds = tuple(content[THRESHOLDS].items())
-            tasks.append(Task(profile, chosen, caption, 1000 * CAPTION_SEED + index, thresholds))
+            tasks.append(IdeaTask(profile, chosen, caption, 1000 * CAPTION_SEED + index, thresholds))
     for caption, measured in tqdm(mapped(generate_variants, tasks, processes), "captions", len(tasks)):
         content[ROWS].setdefault(caption, {}).update(measured)
         write_json(path, content)

@@ -82,7 +82,7 @@ def plans_of(
 
 
 @dataclass(frozen=True)
-class Task:
+class PlansTask:
     """What one process measures: plans of one caption, given as computed steps, in a pipeline of `load_measured`."""
 
     caption: str
@@ -92,12 +92,12 @@ class Task:
     transformer: Path | None
 
 
-def in_process(task: Task) -> tuple[str, dict[str, float]]:
+def in_process(task: PlansTask) -> tuple[str, dict[str, float]]:
     """The caption, and the PSNR in dB of each plan by its name."""
     return task.caption, measure_plans(load_measured(task.model, task.transformer), task, WAN_TINY)
 
 
-def measure_plans(pipe: Any, task: Task, settings: GenerationSettings) -> dict[str, float]:
+def measure_plans(pipe: Any, task: PlansTask, settings: GenerationSettings) -> dict[str, float]:
     """The PSNR in dB of each plan of a task by its name."""
     plain = generate(pipe, task.caption, settings, task.seed).frames
     measured = {}
@@ -118,7 +118,7 @@ def tasks_of(
     content: dict[str, dict[str, float]],
     model: Path,
     transformer: Path | None,
-) -> list[Task]:
+) -> list[PlansTask]:
     """One task for each caption with plans that `content` lacks; equal plans are generated once."""
     tasks = []
     for index, row in enumerate(rows):
@@ -126,7 +126,7 @@ def tasks_of(
         known = content.get(row["caption"], {})
         missing = tuple(sorted(full for full in wanted if name_of(full) not in known))
         if missing:
-            tasks.append(Task(row["caption"], row["seed"], missing, model, transformer))
+            tasks.append(PlansTask(row["caption"], row["seed"], missing, model, transformer))
     return tasks
 
 

@@ -159,7 +159,7 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class Task:
+class RowTask:
     """What one process measures: a row on all captions, with the files of `load_measured`."""
 
     row: PublishedRow
@@ -169,7 +169,7 @@ class Task:
     transformer: Path | None
 
 
-def in_process(task: Task) -> tuple[str, dict[str, Any]]:
+def in_process(task: RowTask) -> tuple[str, dict[str, Any]]:
     """The row's name, and what `measure_row` measures."""
     bench = Bench(load_measured(task.model, task.transformer), task.out, WAN_TINY)
     return task.row.name, measure_row(bench, task.row, task.captions, task.out)
@@ -230,7 +230,7 @@ def main(
     """Repeat the published rows on a model, and show both."""
     rows = [row for row in ROWS if row.seen or not seen]
     captions = tuple(draw_prompts(prompts, CAPTION_SEED))
-    tasks = [Task(row, captions, out, model, transformer) for row in rows]
+    tasks = [RowTask(row, captions, out, model, transformer) for row in rows]
     content = dict(tqdm(mapped(in_process, tasks, processes), "rows", len(tasks)))
     write_json(out / "rows.json", {row.name: content[row.name] for row in rows})
     Console().print(table_of(rows, content))

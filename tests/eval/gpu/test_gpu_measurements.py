@@ -12,7 +12,7 @@ from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.gpu.gpu_file import GpuFile
 from galaxydit.eval.gpu.gpu_tables import parts_tables, pipelines_table, timed_pipelines
 from galaxydit.eval.gpu.measuring import main
-from galaxydit.eval.gpu.turns import OutOfTimeError, Part, TimeLimit, Turn, expected_seconds, run_part
+from galaxydit.eval.gpu.turns import MeasuredPart, OutOfTimeError, TimeLimit, Turn, expected_seconds, run_part
 from galaxydit.eval.results_page import RESULTS
 from galaxydit.pipelines.written_by import GPU, write_own_json
 
@@ -47,9 +47,9 @@ def opened(path: Path) -> GpuFile:
     return file
 
 
-def part_of(*measures: Any) -> Part:
+def part_of(*measures: Any) -> MeasuredPart:
     turns = [Turn(f"variant {index}", 1, 10.0, measure) for index, measure in enumerate(measures)]
-    return Part("a", "a test", dict, 1.0, tuple(turns))
+    return MeasuredPart("a", "a test", dict, 1.0, tuple(turns))
 
 
 def no_limit() -> TimeLimit:

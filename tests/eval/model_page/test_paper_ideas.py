@@ -8,7 +8,7 @@ from galaxydit.eval.model_page import paper_ideas
 from galaxydit.eval.model_page.idea_variants import ALONE, variants_of
 from galaxydit.eval.model_page.in_parallel import mapped
 from galaxydit.eval.model_page.paper_ideas import (
-    Task,
+    IdeaTask,
     compared_pairs,
     differences_of,
     find_threshold,
@@ -37,10 +37,10 @@ def quick(tiny_wan_pipeline, monkeypatch):
 
 
 def test_a_threshold_is_found_and_its_variant_is_measured_against_the_plain_video(quick):
-    key, threshold = find_threshold(Task("", (PEER,)))
+    key, threshold = find_threshold(IdeaTask("", (PEER,)))
     assert key == PEER
     assert 1e-6 < threshold < 10
-    caption, measured = generate_variants(Task("", (PEER,), "a red ball", 3, ((PEER, 10.0),)))
+    caption, measured = generate_variants(IdeaTask("", (PEER,), "a red ball", 3, ((PEER, 10.0),)))
     assert caption == "a red ball"
     assert measured[PEER]["compute_fraction"] < 1
     assert 0 < measured[PEER]["psnr"] < 100
