@@ -28,7 +28,16 @@ SHORT = 2.0  # the speedup of tables with many methods
 
 def equal_compute_section(results: Path, page: Path) -> str:
     """PSNR of the first table's methods at each speedup, and the pairs that the protocol names."""
-    data = protocol_data(results, FLOAT32)
+    return _equal_compute(results, FLOAT32)
+
+
+def bfloat16_section(results: Path, page: Path) -> str:
+    """The first table's methods in bfloat16, as far as they were measured, with what rounding leaves."""
+    return _equal_compute(results, BFLOAT16)
+
+
+def _equal_compute(results: Path, dtype: str) -> str:
+    data = protocol_data(results, dtype)
     if data is None:
         return NOT_YET
     return "\n\n".join((conditions_of(data), psnr_table(data).markdown(), difference_table(data).markdown()))
@@ -72,14 +81,6 @@ def other_methods_section(results: Path, page: Path) -> str:
         "speed of galaxydit / its",
     )
     return f"{conditions_of(data)}\n\n{Table(headings, rows).markdown()}"
-
-
-def bfloat16_section(results: Path, page: Path) -> str:
-    """The first table's methods in bfloat16, as far as they were measured, with what rounding leaves."""
-    data = protocol_data(results, BFLOAT16)
-    if data is None:
-        return NOT_YET
-    return "\n\n".join((conditions_of(data), psnr_table(data).markdown(), difference_table(data).markdown()))
 
 
 def draws_section(results: Path, page: Path) -> str:

@@ -67,7 +67,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Shown:
+class DrawnComparison:
     """What is drawn: lines of methods on the same captions, and the conditions that the title names."""
 
     lines: tuple[Line, ...]
@@ -76,14 +76,14 @@ class Shown:
     captions: int
 
 
-def shown(results: Path) -> Shown:
+def shown(results: Path) -> DrawnComparison:
     """The methods of protocol 2 on the captions of all methods; the earlier comparison while protocol 2 has no data."""
     data = every_method(results)
     if data is not None:
-        return Shown(tuple(measured_lines(data)), SPEEDUPS, data.conditions, len(data.captions))
+        return DrawnComparison(tuple(measured_lines(data)), SPEEDUPS, data.conditions, len(data.captions))
     group = shown_comparison(results)
     lines = tuple(lines_of(group))
-    return Shown(lines, tuple(group.speedups), group.runs[0].data["conditions"], len(group.captions))
+    return DrawnComparison(lines, tuple(group.speedups), group.runs[0].data["conditions"], len(group.captions))
 
 
 def every_method(results: Path) -> ProtocolData | None:
@@ -162,7 +162,7 @@ def draw_quality(results: Path = RESULTS) -> Path:
     return path
 
 
-def _draw(data: Shown, figure: "Figure") -> None:
+def _draw(data: DrawnComparison, figure: "Figure") -> None:
     axes = figure.add_subplot()
     lines = data.lines
     for line in lines:

@@ -1,7 +1,7 @@
 """The variants by which the ideas of GalaxyDiT (arXiv 2512.03451) are judged on wan-tiny."""
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
@@ -10,7 +10,7 @@ from galaxydit import GalaxyDiTConfig
 from galaxydit.eval.methods.method import Context
 from galaxydit.eval.methods.method_registry import load_method
 from galaxydit.families import Family
-from galaxydit.pipelines.trial import accelerated
+from galaxydit.pipelines.trial import Attach, Attached, accelerated
 from galaxydit.policies.proxy_threshold import ProxyThreshold
 from galaxydit.profiles.resolve import resolve
 from galaxydit.proxies import PROXIES, proxies_of
@@ -20,24 +20,27 @@ from galaxydit.runtime.slope_guard import SlopeGuard
 SPEEDUPS = (2.0, 2.5, 3.0)
 SCHEDULED, MOVED, ALONE = "schedule", "proxy", "branches alone"
 LEADING = "modulated_input_cosine"  # of the shipped profile, by rank; all others are compared by their L1 distance
-THRESHOLDS = (1e-6, 10.0)  # between which one with the wanted compute is looked for
+THRESHOLD_RANGE = (1e-6, 10.0)  # in which one with the wanted compute is looked for
 
 
 @dataclass(frozen=True)
 class IdeaVariant:
     """A way to generate at `speedup` by compute.
 
-    `attach` takes pipeline, profile and threshold; `thresholds` is their range, None where none is looked for.
+    `attach` takes pipeline, profile and threshold; without `has_threshold` it ignores the last one.
     """
 
     name: str
     speedup: float
     attach: Callable[[Any, str, float], Context]
-    thresholds: tuple[float, float] | None = None
+    has_threshold: bool = False
 
     @property
     def key(self) -> str:
         return f"{self.name}, {self.speedup:g}x"
+
+    def with_threshold(self, profile: str, threshold: float) -> Attach:
+        return lambda pipe: self.attach(pipe, profile, threshold)
 
 
 def variants_of(family: Family) -> list[IdeaVariant]:
@@ -88,22 +91,16 @@ def _moved(weight: float, speedup: float, *, guidance_alignment: bool = True) ->
 def _unguarded(speedup: float) -> Callable[[Any, str, float], Context]:
     def attach(pipe: Any, profile: str, _: float) -> Context:
         config = _config(pipe, Request(speedup=speedup, policy=SCHEDULE, profile=profile))
-        return _Unguarded(accelerated(pipe, config=config))
+        return _without_guard(accelerated(pipe, config=config))
 
     return attach
 
 
-class _Unguarded(ExitStack):
+@contextmanager
+def _without_guard(context: Context) -> Iterator[Attached]:
     """A context in which predictions follow the slope wherever it failed before."""
-
-    def __init__(self, context: Context) -> None:
-        super().__init__()
-        self._context = context
-
-    def __enter__(self) -> Any:
-        super().__enter__()
-        self.enter_context(patch.object(SlopeGuard, "allows", return_value=True))
-        return self.enter_context(self._context)
+    with patch.object(SlopeGuard, "allows", return_value=True), context as attached:
+        yield attached
 
 
 def _paper(name: str, *, guidance_alignment: bool) -> IdeaVariant:
@@ -113,7 +110,7 @@ def _paper(name: str, *, guidance_alignment: bool) -> IdeaVariant:
         config = _config(pipe, Request(threshold=threshold, policy=PAPER, profile=profile))
         return accelerated(pipe, config=replace(config, keep_last=0, guidance_alignment=guidance_alignment))
 
-    return IdeaVariant(name, 2.0, attach, THRESHOLDS)
+    return IdeaVariant(name, 2.0, attach, has_threshold=True)
 
 
 def _threshold_on(proxy: Any) -> IdeaVariant:
@@ -122,11 +119,11 @@ def _threshold_on(proxy: Any) -> IdeaVariant:
     def attach(pipe: Any, profile: str, threshold: float) -> Context:
         return accelerated(pipe, threshold=threshold, proxy=proxy, profile=profile)
 
-    return IdeaVariant(f"threshold on {proxy}", 2.0, attach, THRESHOLDS)
+    return IdeaVariant(f"threshold on {proxy}", 2.0, attach, has_threshold=True)
 
 
 def _peer(name: str, setting: dict[str, Any]) -> IdeaVariant:
     def attach(pipe: Any, _: str, threshold: float) -> Context:
         return load_method(name).attach(pipe, setting | {"threshold": threshold}, None)
 
-    return IdeaVariant(name, 2.0, attach, THRESHOLDS)
+    return IdeaVariant(name, 2.0, attach, has_threshold=True)

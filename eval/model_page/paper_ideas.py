@@ -6,9 +6,8 @@ operations of the blocks, with what reading the proxy costs. The command goes on
 """
 
 import json
-import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -20,9 +19,18 @@ from tqdm import tqdm
 import galaxydit
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.eval.compared import lead
-from galaxydit.eval.model_page.idea_variants import ALONE, MOVED, SCHEDULED, SPEEDUPS, IdeaVariant, variants_of
+from galaxydit.eval.model_page.idea_variants import (
+    ALONE,
+    MOVED,
+    SCHEDULED,
+    SPEEDUPS,
+    THRESHOLD_RANGE,
+    IdeaVariant,
+    variants_of,
+)
 from galaxydit.eval.model_page.in_parallel import Processes, mapped
 from galaxydit.eval.model_page.measured_model import SHIPPED, load_measured
+from galaxydit.eval.model_page.threshold_search import nearest_threshold
 from galaxydit.files import write_json
 from galaxydit.pipelines.compute_counter import BlockPart, measure_parts
 from galaxydit.pipelines.conditions import device_name, package_versions
@@ -78,7 +86,7 @@ def compute_of(variant: IdeaVariant, profile: str, threshold: float, captions: l
     fractions = []
     for index, caption in enumerate(captions):
         seed = TUNING_SEED + index
-        made = generate_with(pipe, caption, WAN_TINY, seed, lambda p: variant.attach(p, profile, threshold), parts)
+        made = generate_with(pipe, caption, WAN_TINY, seed, variant.with_threshold(profile, threshold), parts)
         fractions.append(made.operations / whole)
     return fmean(fractions)
 
@@ -86,19 +94,9 @@ def compute_of(variant: IdeaVariant, profile: str, threshold: float, captions: l
 def find_threshold(task: IdeaTask) -> tuple[str, float]:
     """The threshold whose compute is nearest to 1 / speedup, by bisection on captions of the calibration."""
     variant = variants()[task.variants[0]]
-    assert variant.thresholds is not None
     captions = read_prompts(WAN_TINY_PROMPTS)[:TUNED]
-    wanted = 1 / variant.speedup
-    low, high = map(math.log, variant.thresholds)
-    found: dict[float, float] = {}
-    for _ in range(TRIALS):
-        threshold = math.exp((low + high) / 2)
-        found[threshold] = compute_of(variant, task.profile, threshold, captions)
-        if found[threshold] > wanted:
-            low = math.log(threshold)
-        else:
-            high = math.log(threshold)
-    return variant.key, min(found, key=lambda threshold: abs(found[threshold] - wanted))
+    share_of = partial(compute_of, variant, task.profile, captions=captions)
+    return variant.key, nearest_threshold(share_of, 1 / variant.speedup, THRESHOLD_RANGE, TRIALS)
 
 
 def generate_variants(task: IdeaTask) -> tuple[str, Measured]:
@@ -108,15 +106,8 @@ def generate_variants(task: IdeaTask) -> tuple[str, Measured]:
     reference = generate_with(pipe, task.caption, WAN_TINY, task.seed, plain, parts)
     measured: Measured = {}
     for key in task.variants:
-        variant, threshold = variants()[key], thresholds.get(key, 0.0)
-        made = generate_with(
-            pipe,
-            task.caption,
-            WAN_TINY,
-            task.seed,
-            lambda p, variant=variant, threshold=threshold: variant.attach(p, task.profile, threshold),  # type: ignore[misc]
-            parts,
-        )
+        attach = variants()[key].with_threshold(task.profile, thresholds.get(key, 0.0))
+        made = generate_with(pipe, task.caption, WAN_TINY, task.seed, attach, parts)
         fraction = made.operations / reference.operations
         measured[key] = {"psnr": round(psnr(made.frames, reference.frames), 4), "compute_fraction": round(fraction, 4)}
     return task.caption, measured
@@ -129,7 +120,7 @@ def measure(captions: list[str], profile: str, path: Path, processes: int) -> di
         content = json.loads(path.read_text(encoding="utf-8"))
     searches = []
     for key, variant in variants().items():
-        if variant.thresholds is not None and key not in content[THRESHOLDS]:
+        if variant.has_threshold and key not in content[THRESHOLDS]:
             searches.append(IdeaTask(profile, (key,)))
     for key, threshold in tqdm(mapped(find_threshold, searches, processes), "thresholds", len(searches)):
         content[THRESHOLDS][key] = threshold

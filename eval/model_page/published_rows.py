@@ -6,7 +6,6 @@ caption that is not scored. The command goes on after an interruption.
 """
 
 import json
-import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,7 @@ from galaxydit.eval.methods.method_registry import load_method, slug_of
 from galaxydit.eval.methods.step_lists import STEP_LISTS
 from galaxydit.eval.model_page.in_parallel import Processes, mapped
 from galaxydit.eval.model_page.measured_model import SHIPPED, Folder, Weights, load_measured
+from galaxydit.eval.model_page.threshold_search import nearest_threshold
 from galaxydit.files import replacing, write_json
 from galaxydit.pipelines.compute_counter import BlockPart, measure_parts
 from galaxydit.pipelines.generate import GeneratedVideo
@@ -120,17 +120,11 @@ class Bench:
         """The row's setting, with the threshold that computes as many steps as published."""
         if row.computed is None:
             return row.setting
-        wanted = row.computed / STEPS
-        low, high = map(math.log, THRESHOLDS)
-        shares: dict[float, float] = {}
-        for _ in range(TRIALS):
-            threshold = math.exp((low + high) / 2)
-            shares[threshold] = self._computed_share(row, row.setting | {"threshold": threshold})
-            if shares[threshold] > wanted:
-                low = math.log(threshold)
-            else:
-                high = math.log(threshold)
-        nearest = min(shares, key=lambda threshold: abs(shares[threshold] - wanted))
+
+        def share_of(threshold: float) -> float:
+            return self._computed_share(row, row.setting | {"threshold": threshold})
+
+        nearest = nearest_threshold(share_of, row.computed / STEPS, THRESHOLDS, TRIALS)
         return row.setting | {"threshold": nearest}
 
     def _computed_share(self, row: PublishedRow, setting: dict[str, Any]) -> float:

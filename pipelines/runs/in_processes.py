@@ -2,10 +2,11 @@
 
 import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
+from typing import Any
 
 from galaxydit.pipelines.runs.run import Executor, Finished, Maker, Progress, Rank, make_and_commit
 from galaxydit.pipelines.runs.store import Store
@@ -32,10 +33,7 @@ class InProcesses(Executor, AbstractContextManager["InProcesses"]):
         if self._pool is None or self._serves != (maker, store.address):
             self._end()
             self._serves = maker, store.address
-            given = (maker, store, loaded_plugins(), max(1, (os.cpu_count() or 1) // self.count))
-            # A forked process could not use CUDA.
-            spawn = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.count, mp_context=spawn, initializer=_begin, initargs=given)
+            self._pool = process_pool(self.count, _begin, maker, store, loaded_plugins())
         parts = [part for group in groups for part in batched(group, MOST_AT_A_TIME)]
         made: dict[Future[list[Record]], Sequence[Unit]] = {self._pool.submit(_work, part): part for part in parts}
         try:
@@ -75,10 +73,23 @@ def batched(units: Sequence[Unit], size: int) -> Iterator[Sequence[Unit]]:
         yield units[start : start + size]
 
 
-def _begin(maker: Maker, store: Store, plugins: Sequence[str], threads: int) -> None:
+def process_pool(count: int, begin: Callable[..., None] | None = None, *given: Any) -> ProcessPoolExecutor:
+    """Processes that share this machine's cores and its device; each first calls `begin(*given)`."""
+    threads = max(1, (os.cpu_count() or 1) // count)
+    # A forked process could not use CUDA.
+    spawn = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(count, mp_context=spawn, initializer=_begin_process, initargs=(threads, begin, given))
+
+
+def _begin_process(threads: int, begin: Callable[..., None] | None, given: tuple[Any, ...]) -> None:
     import torch  # here, because whoever only reads a run must not wait for it
 
     torch.set_num_threads(threads)
+    if begin is not None:
+        begin(*given)
+
+
+def _begin(maker: Maker, store: Store, plugins: Sequence[str]) -> None:
     for plugin in plugins:
         load_plugin(plugin)
     _Work.maker, _Work.store = maker, store
