@@ -226,7 +226,7 @@ def main() -> None:
 
 
 def _table_of(checks: Mapping[str, Check]) -> Table:
-    headings = ("rows", "number", "seconds, mean", "worst group", "joules, mean", "worst group")
+    headings = ("measurements", "number", "seconds", "seconds, worst group", "joules", "joules, worst group")
     cells = []
     for name, checked in checks.items():
         row = [name, str(len(checked.rows))]
