@@ -1,14 +1,17 @@
 """Results of a calibration as tables of text, for terminal, report and card; a missing measurement is empty."""
 
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 from galaxydit.calibration.bootstrap import FEWEST_PROMPTS
-from galaxydit.calibration.redundancy import Redundancy
 from galaxydit.foreign_text import in_markdown, one_line
 from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.table import Table
 from galaxydit.profiles.evidence import Seconds, Verification
 from galaxydit.profiles.schema import Profile
+
+if TYPE_CHECKING:
+    from galaxydit.calibration.redundancy import Redundancy
 
 Rows = list[dict[str, str]]
 """Cells by heading, for `pipelines.table.Table.of`; the first cell names the row."""
@@ -96,7 +99,7 @@ def ranking_table(profile: Profile) -> Rows:
     return table
 
 
-def redundancy_table(redundancy: Redundancy) -> Rows:
+def redundancy_table(redundancy: "Redundancy") -> Rows:
     """One row for each part of a block and branch: mean change since the step before, and shares of small changes."""
     changes = redundancy.array[..., 1:]
     table = []

@@ -10,16 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import rankdata, spearmanr
+from scipy.stats import rankdata
 
 from galaxydit.calibration.bootstrap import FEWEST_PROMPTS, draws_of, resampled_means
-from galaxydit.calibration.recording import LAGS, Array, Recording
+from galaxydit.calibration.recording import LAGS, ORDERS, Array, Recording
 from galaxydit.profiles.evidence import RankedProxy
 from galaxydit.proxies import PROXIES
 
 FIRST_STEP = 2  # recipes reuse steps after two full steps
 PAPER_WARMUP = 0.2  # share of first steps that arXiv 2512.03451 never reuses
-ORDERS = (0, 1)
 MARGIN = 0.05  # of rho, by which a cheaper proxy may be worse than the best proxy
 ROUNDING_ERROR = 1e-6  # a proxy whose median distance is below this is constant up to float32 rounding
 LARGEST_Z = 5.0  # a correlation of 0.9999; a few steps cannot support more
@@ -143,7 +142,7 @@ def between_samples(recordings: Sequence[Recording], proxy: str) -> tuple[float,
 def _terms_between(recordings: Sequence[Recording], proxy: str, order: int, lag: int) -> Array:
     """`(samples, 3)`: sums over steps of the product of the ranks of distance and error, and of their squares."""
     distances = np.array([recording.accumulated(proxy, lag) for recording in recordings])
-    errors = np.array([recording.prediction_error(order, lag, lag) for recording in recordings])
+    errors = np.array([recording.errors_of_reuse[order, lag] for recording in recordings])
     known = np.isfinite(errors).all(axis=0) & np.isfinite(distances).all(axis=0)
     known[:FIRST_STEP] = False
     moved = _centred_ranks(distances[:, known])
@@ -158,7 +157,8 @@ def spearman_z(first: Array, second: Array) -> float:
     second = second[known]
     if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return 0.0
-    rho = float(spearmanr(first, second).statistic)
+    # Spearman's rho is the correlation of the ranks; `scipy.stats.spearmanr` would also compute a p-value.
+    rho = float(np.corrcoef(rankdata(np.stack([first, second]), axis=1))[0, 1])
     if abs(rho) >= 1:
         return math.copysign(LARGEST_Z, rho)
     return float(np.clip(np.arctanh(rho), -LARGEST_Z, LARGEST_Z))
@@ -182,7 +182,7 @@ def _z_along(recordings: Sequence[Recording], proxy: str, orders: Sequence[int],
         for order in orders:
             for lag in LAGS:
                 distance = recording.accumulated(proxy, lag)[start:]
-                error = recording.prediction_error(order, lag, lag)[start:]
+                error = recording.errors_of_reuse[order, lag][start:]
                 z.append(spearman_z(distance, error))
         values[recording.prompt].append(float(np.mean(z)))
     return np.array([np.mean(values[prompt]) for prompt in sorted(values)])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from galaxydit.extrapolation import slope_ahead
 
 LAGS = (1, 2, 3, 4)
+ORDERS = (0, 1)  # of the prediction of a reused step
 
 Array = NDArray[np.float64]
 
@@ -99,6 +100,15 @@ class Recording:
                 differences = as_differences(error_coefficients(self.sigmas, step, step - gap, older))
                 mean_square = max(0.0, float(differences @ self.products @ differences))
                 errors[step] = math.sqrt(mean_square) / self.guided_norms[step]
+        return errors
+
+    @cached_property
+    def errors_of_reuse(self) -> dict[tuple[int, int], Array]:
+        """`prediction_error` by order and lag, where full steps are `lag` steps apart; computed once for all proxies."""
+        errors = {}
+        for order in ORDERS:
+            for lag in LAGS:
+                errors[order, lag] = self.prediction_error(order, lag, lag)
         return errors
 
     @cached_property

@@ -1,12 +1,13 @@
 """Limit torch.compile to the model: the plugin's numbers change at every step, so traced decisions would recompile."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from diffusers.hooks import ModelHook
-from diffusers.hooks.hooks import HookFunctionReference
 from torch import nn
+
+if TYPE_CHECKING:
+    from diffusers.hooks import ModelHook
 
 around_the_model = torch.compiler.disable(recursive=False)
 """Decorator for a function that calls the model: it is not traced, but the model below it is compiled."""
@@ -18,19 +19,21 @@ beside_the_model = torch.compiler.disable()
 class HookedCall:
     """The compiled call of a module with a hook around it."""
 
-    def __init__(self, module: nn.Module, hook: ModelHook) -> None:
+    def __init__(self, module: nn.Module, hook: "ModelHook") -> None:
         self.module, self.hook = module, hook
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.hook.new_forward(self.module, *args, **kwargs)
 
 
-def hook_around_compiled(module: nn.Module, hook: ModelHook) -> Callable[[], None]:
+def hook_around_compiled(module: nn.Module, hook: "ModelHook") -> Callable[[], None]:
     """Run a hook around a module that `module.compile()` compiled, which stays one graph; returns the undo function.
 
     `torch.nn.Module` prefers the stored compiled call to `forward`; a hook inside would break its graph (0.4 ms a call
     on one CPU).
     """
+    from diffusers.hooks.hooks import HookFunctionReference  # seconds, which reading a profile does not need
+
     hook.fn_ref = HookFunctionReference()
     hook.fn_ref.original_forward = module._compiled_call_impl
     call = HookedCall(module, hook)

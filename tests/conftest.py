@@ -42,7 +42,7 @@ def build_tiny_transformer(num_layers: int) -> WanTransformer3DModel:
 def build_tiny_vae() -> AutoencoderKLWan:
     """Wan2.1's compression, 4x in time and 8x in space, with random weights: wan-tiny's own compresses less."""
     return AutoencoderKLWan(
-        base_dim=16,
+        base_dim=4,
         z_dim=build.LATENT_CHANNELS,
         dim_mult=[1, 4, 4],
         num_res_blocks=1,

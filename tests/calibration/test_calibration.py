@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 import torch
+from copied_makers import OnCopies
 from diffusers import WanPipeline
 from trials import tried
 
@@ -19,7 +20,7 @@ from galaxydit.calibration.parts import CalibrationMaker, Tried
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.loading import load_pipeline
-from galaxydit.pipelines.runs import OnRay, Rank, Unit
+from galaxydit.pipelines.runs import Rank, Unit
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.profile_registry import load_profile
 from galaxydit.profiles.schema import Profile
@@ -159,7 +160,7 @@ def test_a_calibration_killed_at_random_moments_leaves_a_profile_and_ends_as_an_
     assert samples
 
 
-def test_on_ray_the_profile_is_that_of_one_process(
+def test_on_other_workers_the_profile_is_that_of_one_process(
     calibration: Calibration,
     tiny_wan_pipeline: WanPipeline,
     tiny_wan_folder: Path,
@@ -167,23 +168,19 @@ def test_on_ray_the_profile_is_that_of_one_process(
     settings: GenerationSettings,
     proxy_costs: dict[str, float],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'galaxydit[ray]'")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    with OnRay(workers=2) as executor:
-        shared = calibrate(
-            tiny_wan_pipeline,
-            prompts,
-            resume_dir=tmp_path / "ray",
-            budget=Budget((3, 3), True, 8, 1),
-            settings=settings,
-            speedups=(1.5, 2.0),
-            proxy_costs=proxy_costs,
-            name="tiny",
-            executor=executor,
-            load=partial(load_pipeline, tiny_wan_folder, dtype=torch.float32),
-        )
+    shared = calibrate(
+        tiny_wan_pipeline,
+        prompts,
+        resume_dir=tmp_path / "shared",
+        budget=Budget((3, 3), True, 8, 1),
+        settings=settings,
+        speedups=(1.5, 2.0),
+        proxy_costs=proxy_costs,
+        name="tiny",
+        executor=OnCopies(),
+        load=partial(load_pipeline, tiny_wan_folder, dtype=torch.float32),
+    )
     assert shared.profile == calibration.profile
     assert shared.profile.identity == calibration.profile.identity
 

@@ -98,8 +98,7 @@ def test_pipelines_with_one_transformer_are_not_mixed_in_threads(name: str) -> N
         assert all("no observed scheduler has begun" in text for text in texts)
 
 
-@pytest.mark.parametrize("is_named", [True, False], ids=["both schedulers named", "one scheduler named"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "is_named"), [(name, index % 2 == 0) for index, name in enumerate(NAMES)])
 def test_a_pipeline_in_the_callback_of_another_is_not_mixed_with_it(name: str, is_named: bool) -> None:
     """The first one is computed in full from there on; the second one, too, if nobody named its scheduler."""
     pipes, runs = twins(PIPELINES[name])

@@ -28,9 +28,7 @@ def test_every_step_of_a_pipeline_is_computed_or_reused_as_decided(tiny: Tiny) -
     assert unchanged.report.compute_fraction == 1.0
     with galaxydit.accelerate(pipe, config=OFTEN) as acceleration:
         reused = run()
-        assert torch.equal(run(), reused)
-    assert len(acceleration.reports) == 2
-    report = acceleration.report
+    (report,) = acceleration.reports
     assert [(call.step, call.branch, call.reused) for call in report.calls] == [
         (step, branch, step in REUSED) for step in range(12) for branch in tiny.branches
     ]
@@ -57,7 +55,7 @@ def test_the_transformer_alone_is_found_whatever_its_name(tiny: Tiny) -> None:
 def test_a_pipeline_gets_the_speedup_that_is_asked_for(tiny: Tiny) -> None:
     pipe, run = tiny.build()
     with galaxydit.accelerate(pipe, speedup=2.0) as acceleration:
-        run(steps=30)
+        run(steps=20)
     assert 1 / acceleration.report.compute_fraction == pytest.approx(2.0, rel=0.05)
 
 

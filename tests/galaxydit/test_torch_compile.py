@@ -59,9 +59,7 @@ class Graphs:
         return module.forward
 
 
-@pytest.mark.parametrize("proxy", ["block_residual", "noisy_latent"])
-@pytest.mark.parametrize("reuse", ["output", "residual"])
-@pytest.mark.parametrize("compile_first", [True, False])
+@pytest.mark.matrix(proxy=["block_residual", "noisy_latent"], reuse=["output", "residual"], compile_first=[True, False])
 def test_only_the_block_is_compiled_and_the_result_is_the_same(
     tiny_transformer: Callable[[int], WanTransformer3DModel], proxy: str, reuse: str, compile_first: bool
 ) -> None:
