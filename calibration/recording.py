@@ -104,7 +104,7 @@ class Recording:
 
     @cached_property
     def errors_of_reuse(self) -> dict[tuple[int, int], Array]:
-        """`prediction_error` by order and lag, where full steps are `lag` steps apart; computed once for all proxies."""
+        """`prediction_error` by order and lag, where full steps are `lag` steps apart."""
         errors = {}
         for order in ORDERS:
             for lag in LAGS:

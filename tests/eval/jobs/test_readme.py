@@ -13,7 +13,7 @@ README = Path(__file__).parents[3] / "README.md"
 
 @pytest.fixture
 def job_file(tmp_path: Path) -> Path:
-    """The job with small videos of a quarter of its steps, in float32: bfloat16 takes five times as long without AMX."""
+    """The job with small videos of few steps, in float32: bfloat16 takes five times as long without AMX."""
     (text,) = re.findall(r"```toml\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     path = tmp_path / "job.toml"
     small = 'dtype = "float32"\nheight = 32\nwidth = 32\nframes = 5\n'
