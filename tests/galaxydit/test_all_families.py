@@ -541,19 +541,16 @@ class Tables:
         return Decision(observation.step in self.reused[sample], Reason.CUSTOM), sample
 
 
-@pytest.mark.parametrize(
-    ("name", "reuse"),
-    [
-        (name, reuse)
-        for name in TINY
-        for reuse in ("output", "residual")
-        if name != "MiniMaxH3Transformer3DModel" and (reuse == "output" or FAMILIES[name].is_chain)
-    ],
-)
+CHAINS = [name for name in TINY if FAMILIES[name].is_chain]
+TOGETHER = {name: "output" for name in TINY if name != "MiniMaxH3Transformer3DModel"}
+TOGETHER |= dict.fromkeys(CHAINS[::2], "residual")
+
+
+@pytest.mark.parametrize(("name", "reuse"), TOGETHER.items())
 def test_each_sample_of_a_batch_is_computed_and_reused_as_if_it_were_alone(
     name: str, reuse: str, scheduler: Any
 ) -> None:
-    """MiniMax-H3 packs the tokens of all samples into one row."""
+    """MiniMax-H3 packs the tokens of all samples into one row. What is reused takes turns over the families."""
     tiny, samples = TINY[name], (0, 1, 2)
     transformer = tiny.build()
     calls = 2 if tiny.branches == SEPARATE else 1

@@ -16,7 +16,7 @@ from galaxydit.runtime.latent_check import LatentCheck
 from galaxydit.runtime.latents import HostCopy
 from tests.galaxydit.test_acceleration import run
 
-STEPS = 50
+STEPS = 24
 READS = ("_local_scalar_dense", "equal", "nonzero", "is_nonzero")
 pytestmark = pytest.mark.filterwarnings("ignore::galaxydit.FullComputeWarning", "ignore::galaxydit.ProfileWarning")
 
