@@ -39,10 +39,10 @@ def build_tiny_transformer(num_layers: int) -> WanTransformer3DModel:
     ).eval()
 
 
-def build_tiny_vae() -> AutoencoderKLWan:
+def build_tiny_vae(base_dim: int = 4) -> AutoencoderKLWan:
     """Wan2.1's compression, 4x in time and 8x in space, with random weights: wan-tiny's own compresses less."""
     return AutoencoderKLWan(
-        base_dim=4,
+        base_dim=base_dim,
         z_dim=build.LATENT_CHANNELS,
         dim_mult=[1, 4, 4],
         num_res_blocks=1,
@@ -72,13 +72,13 @@ def tiny_transformer() -> Callable[[int], WanTransformer3DModel]:
     return build_tiny_transformer
 
 
-def build_tiny_wan_pipeline() -> WanPipeline:
+def build_tiny_wan_pipeline(vae_dim: int = 4) -> WanPipeline:
     """A whole WanPipeline with random weights, the same ones at each call: a step takes milliseconds."""
     torch.manual_seed(0)
     pipe = WanPipeline(
         tokenizer=build.build_tokenizer(),
         text_encoder=build.build_text_encoder().eval(),
-        vae=build_tiny_vae(),
+        vae=build_tiny_vae(vae_dim),
         transformer=build_tiny_transformer(3),
         # Wan2.1's shift, which spreads a few steps over both transformers of Wan2.2.
         scheduler=UniPCMultistepScheduler.from_config(build.build_scheduler().config, flow_shift=8.0),
@@ -88,7 +88,7 @@ def build_tiny_wan_pipeline() -> WanPipeline:
 
 
 @pytest.fixture(scope="session")
-def tiny_wan_builder() -> Callable[[], WanPipeline]:
+def tiny_wan_builder() -> Callable[..., WanPipeline]:
     """Builds the pipeline of `tiny_wan_pipeline`, for fixtures that outlive a test."""
     return build_tiny_wan_pipeline
 
