@@ -2,12 +2,13 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanPipeline, WanTransformer3DModel
+from diffusers.models.attention_dispatch import AttentionBackendName, attention_backend
 from diffusers.modular_pipelines import WanBlocks
 
 from galaxydit.pipelines.settings import GenerationSettings
@@ -64,6 +65,13 @@ def general_few_steps(monkeypatch: pytest.MonkeyPatch) -> int:
     """Lets the general schedule serve the short generations of tests; returns the constant, which wan-tiny decided."""
     monkeypatch.setattr("galaxydit.config.GENERAL_FEW_STEPS", FEW_STEPS)
     return GENERAL_FEW_STEPS
+
+
+@pytest.fixture
+def native_attention() -> Iterator[None]:
+    """For tests of other backends: `set_attention_backend` of one model sets that of the process, too."""
+    with attention_backend(AttentionBackendName.NATIVE):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,11 @@
 """Quantised weights and other attention kernels: the plugin changes neither, and reuses as it does without them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from diffusers import WanTransformer3DModel
-from diffusers.models.attention_dispatch import AttentionBackendName, attention_backend
 from quantised import QUANTISED
 from torch import Tensor, nn
 
@@ -14,18 +13,12 @@ import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
 from galaxydit.profiles.fingerprint import model_mismatch, model_of, project_weights
 
+pytestmark = pytest.mark.usefixtures("native_attention")
 NEVER = GalaxyDiTConfig(FixedSteps(tuple(range(12))))
 CONFIGS = {
     reuse: GalaxyDiTConfig(Threshold(50.0), max_consecutive=2, reuse=reuse, proxy="self_attention")
     for reuse in ("output", "residual")
 }
-
-
-@pytest.fixture(autouse=True)
-def _backend_of_the_process() -> Iterator[None]:
-    """`set_attention_backend` of one model sets that of the process, too."""
-    with attention_backend(AttentionBackendName.NATIVE):
-        yield
 
 
 def window(transformer: WanTransformer3DModel) -> None:

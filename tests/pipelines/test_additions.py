@@ -1,22 +1,15 @@
 """An attention backend and compiled blocks, set by name as commands set them."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from diffusers.models.attention_dispatch import AttentionBackendName, attention_backend
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.runtime.recognition import transformers_of
 
-
-@pytest.fixture(autouse=True)
-def native_attention() -> Iterator[None]:
-    """`set_attention_backend` of one model sets that of the process, too."""
-    with attention_backend(AttentionBackendName.NATIVE):
-        yield
+pytestmark = pytest.mark.usefixtures("native_attention")
 
 
 def test_attention_and_compiled_blocks_are_set(tiny_wan_folder: Path) -> None:

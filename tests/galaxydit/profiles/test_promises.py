@@ -143,6 +143,7 @@ def quantise(transformer: Any) -> None:
     transformer.register_parameter("unread", torch.nn.Parameter(torch.zeros(2, dtype=torch.int8), requires_grad=False))
 
 
+@pytest.mark.usefixtures("native_attention")
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_changes_in_the_transformer_is_named_and_promises_nothing(
     tiny_wan_pipeline: WanPipeline, name: str
@@ -170,6 +171,7 @@ CHANGES_OF_SECOND: dict[str, Callable[[Any], None]] = {
 }
 
 
+@pytest.mark.usefixtures("native_attention")
 @pytest.mark.parametrize("text", CHANGES_OF_SECOND)
 def test_what_changes_in_the_second_transformer_is_named_and_promises_nothing(
     tiny_wan_pipeline: WanPipeline, tiny_transformer: Callable[[int], Any], text: str
