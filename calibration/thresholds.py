@@ -34,7 +34,7 @@ def deviation_weight(recordings: Sequence[Recording], proxy: str, order: int) ->
     product = square = 0.0
     for lag in LAGS:
         distances = np.array([recording.accumulated(proxy, lag) for recording in recordings])
-        errors = np.array([recording.prediction_error(order, lag, lag) for recording in recordings])
+        errors = np.array([recording.errors_of_reuse[order, lag] for recording in recordings])
         known = ((distances > 0) & (errors > 0)).all(axis=0)
         log_distance = np.log(distances[:, known])
         log_error = np.log(errors[:, known])
