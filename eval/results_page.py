@@ -30,6 +30,7 @@ from galaxydit.eval.compared import (
 from galaxydit.eval.gpu.gpu_tables import parts_tables, pipelines_table
 from galaxydit.eval.measure_commands import commands_section
 from galaxydit.eval.methods.method_registry import CONTROL
+from galaxydit.eval.model_page import page_sections
 from galaxydit.eval.protocol_data import FLOAT32, runs_of
 from galaxydit.eval.quality_over_speed import draw_quality
 from galaxydit.eval.readme_sections import TUNED_IN_FULL, gains_section, peers_section
@@ -41,7 +42,8 @@ from galaxydit.pipelines.disturbance import DISTURBED
 from galaxydit.pipelines.table import DASH, Table, number
 
 RESULTS_PAGES = ("README.md", "compare/tables.md", "protocol-2/tables.md")
-PAGES = ("README.md", *(f"eval/results/{name}" for name in RESULTS_PAGES))
+MODEL_PAGE = "pipelines/wan_tiny/README.md"
+PAGES = ("README.md", MODEL_PAGE, *(f"eval/results/{name}" for name in RESULTS_PAGES))
 SECTION = re.compile(r"(<!-- made by: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MEANS = "mean (worst), dB, by compute"
 DRAWN_NOISE: dict[str, tuple[int, Callable[[Any], float]]] = {  # places and value of a caption
@@ -204,6 +206,11 @@ SECTIONS: dict[str, Section] = {
     "bfloat16": protocol_tables.bfloat16_section,
     "calibrations": protocol_tables.draws_section,
     "tuning": tuning_section,
+    "ideas": page_sections.ideas_section,
+    "model-figures": page_sections.figures_section,
+    "proxies": page_sections.proxies_section,
+    "plans": page_sections.plans_section,
+    "published-rows": page_sections.published_section,
     "comparison": comparison_section,
     "others": others_section,
     "draws": draws_section,

@@ -9,6 +9,7 @@ from unittest.mock import patch
 from galaxydit import GalaxyDiTConfig
 from galaxydit.eval.methods.method import Context
 from galaxydit.eval.methods.method_registry import load_method
+from galaxydit.eval.model_page.idea_tables import ALONE, MOVED, SCHEDULED, SPEEDUPS
 from galaxydit.families import Family
 from galaxydit.pipelines.trial import Attach, Attached, accelerated
 from galaxydit.policies.proxy_threshold import ProxyThreshold
@@ -17,8 +18,6 @@ from galaxydit.proxies import PROXIES, proxies_of
 from galaxydit.request import PAPER, PROXY, SCHEDULE, Request
 from galaxydit.runtime.slope_guard import SlopeGuard
 
-SPEEDUPS = (2.0, 2.5, 3.0)
-SCHEDULED, MOVED, ALONE = "schedule", "proxy", "branches alone"
 LEADING = "modulated_input_cosine"  # of the shipped profile, by rank; all others are compared by their L1 distance
 THRESHOLD_RANGE = (1e-6, 10.0)  # in which one with the wanted compute is looked for
 

@@ -18,16 +18,8 @@ from tqdm import tqdm
 
 import galaxydit
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
-from galaxydit.eval.compared import lead
-from galaxydit.eval.model_page.idea_variants import (
-    ALONE,
-    MOVED,
-    SCHEDULED,
-    SPEEDUPS,
-    THRESHOLD_RANGE,
-    IdeaVariant,
-    variants_of,
-)
+from galaxydit.eval.model_page.idea_tables import Measured, differences_table, variants_table
+from galaxydit.eval.model_page.idea_variants import THRESHOLD_RANGE, IdeaVariant, variants_of
 from galaxydit.eval.model_page.in_parallel import Processes, mapped
 from galaxydit.eval.model_page.measured_model import SHIPPED, load_measured
 from galaxydit.eval.model_page.threshold_search import nearest_threshold
@@ -36,7 +28,6 @@ from galaxydit.pipelines.compute_counter import BlockPart, measure_parts
 from galaxydit.pipelines.conditions import device_name, package_versions
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import WAN_TINY
-from galaxydit.pipelines.table import Table
 from galaxydit.pipelines.trial import generate_with, plain
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 from galaxydit.runtime.recognition import family_of
@@ -48,11 +39,6 @@ TUNED = 3  # captions on which a threshold is looked for
 TRIALS = 9  # of its bisection
 AT_ONCE = 12  # variants of a caption that one process makes
 THRESHOLDS, ROWS = "thresholds", "rows"
-WEIGHTED = f"{MOVED}, weight 1"
-CHEAPEST = ("noisy_latent", "filtered_latent")  # proxies that no block has to run for
-
-Measured = dict[str, dict[str, float]]
-"""By variant, the PSNR in dB and the compute fraction."""
 
 
 @dataclass(frozen=True)
@@ -138,51 +124,6 @@ def measure(captions: list[str], profile: str, path: Path, processes: int) -> di
     return content
 
 
-def differences_of(rows: dict[str, Measured], first: str, second: str) -> list[float]:
-    """PSNR of one variant less that of another, in dB, by caption."""
-    both = [row for row in rows.values() if first in row and second in row]
-    return [row[first]["psnr"] - row[second]["psnr"] for row in both]
-
-
-def compared_pairs(rows: dict[str, Measured]) -> list[tuple[str, str]]:
-    """The variants that are set against each other, better idea first by the paper."""
-    pairs = []
-    for speedup in SPEEDUPS:
-        at = f", {speedup:g}x"
-        for weight in ("0.5", "1"):
-            pairs.append((f"{MOVED}, weight {weight}{at}", SCHEDULED + at))
-        pairs.append((WEIGHTED + at, f"{WEIGHTED}, {ALONE}{at}"))
-        for other in ("schedule, first fifth computed", "schedule without the slope's guard"):
-            pairs.append((SCHEDULED + at, other + at))
-    pairs.append(("paper's rule, 2x", f"paper's rule, {ALONE}, 2x"))
-    known = list(dict.fromkeys(key for row in rows.values() for key in row))
-    on_proxies = [key for key in known if key.startswith("threshold on")]
-    for key in on_proxies:
-        pairs += [(key, f"threshold on {cheap}, 2x") for cheap in CHEAPEST if key != f"threshold on {cheap}, 2x"]
-    for key in (*on_proxies, "FirstBlockCache, 2x", "DBCache, 2x"):
-        pairs.append((f"{SCHEDULED}, 2x", key))
-    return pairs
-
-
-def tables_of(rows: dict[str, Measured]) -> list[Table]:
-    """Means by variant, and differences by pair."""
-    cells = []
-    for key in dict.fromkeys(key for row in rows.values() for key in row):
-        measured = [row[key] for row in rows.values() if key in row]
-        mean = fmean(each["psnr"] for each in measured)
-        worst = min(each["psnr"] for each in measured)
-        fraction = fmean(each["compute_fraction"] for each in measured)
-        cells.append((key, f"{mean:.2f}", f"{worst:.1f}", f"{fraction:.3f}", str(len(measured))))
-    leads = []
-    for first, second in compared_pairs(rows):
-        if values := differences_of(rows, first, second):
-            leads.append((f"{first} - {second}", lead(values, digits=2), str(len(values))))
-    return [
-        Table(("variant", "PSNR, dB", "worst caption", "compute fraction", "n"), cells),
-        Table(("pair", "difference, dB", "n"), leads),
-    ]
-
-
 def main(
     out: Annotated[Path, typer.Option(help="JSON file of thresholds and rows.")],
     prompts: Annotated[int, typer.Option(min=1, help="Number of unseen captions.")] = 48,
@@ -195,7 +136,7 @@ def main(
     content["device"] = device_name(pipe)
     content["versions"] = package_versions()
     write_json(out, content)
-    for table in tables_of(content[ROWS]):
+    for table in (variants_table(content[ROWS]), differences_table(content[ROWS])):
         Console().print(table)
 
 

@@ -28,13 +28,14 @@ from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import WAN_TINY
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.table import Table
+from galaxydit.pipelines.table import DASH, Table
 from galaxydit.pipelines.trial import accelerated
 from galaxydit.policies.schedule import full_step_count
 from galaxydit.profiles.evidence import ErrorPropagation
 from galaxydit.profiles.profile_registry import load_profile
 from galaxydit.validation import parse
 
+PLANS, PSNRS = "plans", "psnr"  # keys of the file
 FOR_ALL, OWN, BY_PROXY = WAYS = ("one plan for all", "the video's own", "by its proxy")
 FIRST_COMPARED = 5  # step; before it, the latent is noise and changes little
 
@@ -112,44 +113,50 @@ def name_of(full: FullSteps) -> str:
     return " ".join(map(str, full))
 
 
+def named_plans(
+    rows: Sequence[Mapping[str, Any]], planned: Sequence[Mapping[str, FullSteps]]
+) -> dict[str, dict[str, str]]:
+    """By caption and way of planning, the name of the plan."""
+    return {
+        row["caption"]: {way: name_of(full) for way, full in plans.items()}
+        for row, plans in zip(rows, planned, strict=True)
+    }
+
+
 def tasks_of(
     rows: Sequence[dict[str, Any]],
-    plans: Mapping[float, Sequence[dict[str, FullSteps]]],
-    content: dict[str, dict[str, float]],
+    plans: Sequence[Sequence[dict[str, FullSteps]]],
+    known: Mapping[str, Mapping[str, float]],
     model: Path,
     transformer: Path | None,
 ) -> list[PlansTask]:
-    """One task for each caption with plans that `content` lacks; equal plans are generated once."""
+    """One task for each caption with plans that have no PSNR in `known`; equal plans are generated once."""
     tasks = []
     for index, row in enumerate(rows):
-        wanted = {full for planned in plans.values() for full in planned[index].values()}
-        known = content.get(row["caption"], {})
-        missing = tuple(sorted(full for full in wanted if name_of(full) not in known))
+        wanted = {full for planned in plans for full in planned[index].values()}
+        measured = known.get(row["caption"], {})
+        missing = tuple(sorted(full for full in wanted if name_of(full) not in measured))
         if missing:
             tasks.append(PlansTask(row["caption"], row["seed"], missing, model, transformer))
     return tasks
 
 
-def psnrs_of(
-    content: dict[str, Any], rows: Sequence[dict[str, Any]], plans: Sequence[dict[str, FullSteps]], way: str
-) -> Array:
-    """PSNR in dB of each video by one way of planning, `(videos,)`."""
-    values = []
-    for row, planned in zip(rows, plans, strict=True):
-        values.append(content[row["caption"]][name_of(planned[way])])
-    return np.array(values)
+def psnrs_of(content: Mapping[str, Any], speedup: str, way: str) -> list[float]:
+    """PSNR in dB of each video by one way of planning, from the content of the file."""
+    plans = content[PLANS][speedup]
+    return [content[PSNRS][caption][named[way]] for caption, named in plans.items()]
 
 
-def table_of(
-    content: dict[str, Any], rows: Sequence[dict[str, Any]], plans: dict[float, Sequence[dict[str, FullSteps]]]
-) -> Table:
+def plans_table(content: Mapping[str, Any]) -> Table:
+    """Each way of planning at each speedup, from the content of the file."""
     cells = []
-    for speedup, planned in plans.items():
-        one_plan = psnrs_of(content, rows, planned, FOR_ALL)
+    for speedup in content[PLANS]:
+        for_all = psnrs_of(content, speedup, FOR_ALL)
         for way in WAYS:
-            values = psnrs_of(content, rows, planned, way)
-            difference = "" if way == FOR_ALL else lead((values - one_plan).tolist(), digits=2)
-            cells.append((f"{speedup:g}x, {way}", f"{fmean(values):.1f}", difference, str(len(values))))
+            values = psnrs_of(content, speedup, way)
+            differences = [value - base for value, base in zip(values, for_all, strict=True)]
+            difference = DASH if way == FOR_ALL else lead(differences, digits=2)
+            cells.append((f"{speedup}x, {way}", f"{fmean(values):.1f}", difference, str(len(values))))
     return Table(("plan", "PSNR, dB", "minus one plan for all, dB", "n"), cells)
 
 
@@ -167,18 +174,19 @@ def main(
     rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(figures.glob("caption-*.json"))]
     recordings = [parse(Recording, row["recording"], "recording") for row in rows]
     growth = load_profile(profile).evidence.propagation
-    plans: dict[float, Sequence[dict[str, FullSteps]]] = {}
-    for speedup in map(float, speedups.split(",")):
-        count = full_step_count(recordings[0].steps, speedup)
+    plans: dict[str, list[dict[str, FullSteps]]] = {}
+    for speedup in speedups.split(","):
+        count = full_step_count(recordings[0].steps, float(speedup))
         plans[speedup] = [plans_of(recordings, index, count, proxy, growth) for index in range(len(rows))]
-    content: dict[str, Any] = {}
+    content: dict[str, Any] = {PSNRS: {}}
     if out.exists():
         content = json.loads(out.read_text(encoding="utf-8"))
-    tasks = tasks_of(rows, plans, content, model, transformer)
+    content[PLANS] = {speedup: named_plans(rows, planned) for speedup, planned in plans.items()}
+    tasks = tasks_of(rows, list(plans.values()), content[PSNRS], model, transformer)
     for caption, measured in tqdm(mapped(in_process, tasks, processes), "captions", len(tasks)):
-        content.setdefault(caption, {}).update(measured)
+        content[PSNRS].setdefault(caption, {}).update(measured)
         write_json(out, content)
-    Console().print(table_of(content, rows, plans))
+    Console().print(plans_table(content))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any
 
 import numpy as np
@@ -18,13 +17,13 @@ import typer
 from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 from rich.console import Console
-from scipy.stats import spearmanr
 from tqdm import tqdm
 
 from galaxydit.eval.methods.method_registry import load_method, slug_of
 from galaxydit.eval.methods.step_lists import STEP_LISTS
 from galaxydit.eval.model_page.in_parallel import Processes, mapped
 from galaxydit.eval.model_page.measured_model import SHIPPED, Folder, Weights, load_measured
+from galaxydit.eval.model_page.published_table import published_table
 from galaxydit.eval.model_page.threshold_search import nearest_threshold
 from galaxydit.files import replacing, write_json
 from galaxydit.pipelines.compute_counter import BlockPart, measure_parts
@@ -32,7 +31,6 @@ from galaxydit.pipelines.generate import GeneratedVideo
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import WAN_TINY
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.table import Table
 from galaxydit.pipelines.trial import Attached, generate_with, plain
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
@@ -170,9 +168,9 @@ def in_process(task: RowTask) -> tuple[str, dict[str, Any]]:
 
 
 def measure_row(bench: Bench, row: PublishedRow, captions: Sequence[str], out: Path) -> dict[str, Any]:
-    """The row's setting and the PSNR in dB of each caption, written to a file of `out` as they come."""
+    """The row's published PSNR, its setting, and the PSNR in dB of each caption, written to a file as they come."""
     path = out / "rows" / f"{slug_of(row.name)}.json"
-    measured: dict[str, Any] = {"psnr": {}}
+    measured: dict[str, Any] = {"published": row.psnr, "seen": row.seen, "psnr": {}}
     if path.exists():
         measured = json.loads(path.read_text(encoding="utf-8"))
     if all(caption in measured["psnr"] for caption in captions):
@@ -189,30 +187,6 @@ def measure_row(bench: Bench, row: PublishedRow, captions: Sequence[str], out: P
     return measured
 
 
-def table_of(rows: Sequence[PublishedRow], content: dict[str, Any]) -> Table:
-    """Published and measured PSNRs, then how near they are, for the rows that were seen and for the others."""
-    cells = []
-    for row in rows:
-        mean = fmean(content[row.name]["psnr"].values())
-        cells.append((row.name, f"{row.psnr:.1f}", f"{mean:.1f}", "yes" if row.seen else "no"))
-    for seen in (True, False):
-        chosen = [row for row in rows if row.seen is seen]
-        if len(chosen) > 1:
-            difference, rho = agreement(chosen, content)
-            seen_text = "yes" if seen else "no"
-            cells.append(("mean absolute difference, dB", "", f"{difference:.2f}", seen_text))
-            cells.append(("Spearman's rho", "", f"{rho:.2f}", seen_text))
-    return Table(("row", "Wan2.1-T2V-1.3B, dB", "wan-tiny, dB", "seen when the world was chosen"), cells)
-
-
-def agreement(rows: Sequence[PublishedRow], content: dict[str, Any]) -> tuple[float, float]:
-    """Mean absolute difference in dB between published and measured PSNRs of the rows, and their Spearman's rho."""
-    published = [row.psnr for row in rows]
-    means = [fmean(content[row.name]["psnr"].values()) for row in rows]
-    difference = np.abs(np.subtract(means, published)).mean()
-    return float(difference), float(spearmanr(means, published).statistic)
-
-
 def main(
     out: Annotated[Path, typer.Option(help="Folder of rows.json and of the plain videos.")],
     model: Folder = SHIPPED,
@@ -227,7 +201,7 @@ def main(
     tasks = [RowTask(row, captions, out, model, transformer) for row in rows]
     content = dict(tqdm(mapped(in_process, tasks, processes), "rows", len(tasks)))
     write_json(out / "rows.json", {row.name: content[row.name] for row in rows})
-    Console().print(table_of(rows, content))
+    Console().print(published_table({"wan-tiny": content}))
 
 
 if __name__ == "__main__":

@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 
 from galaxydit.eval.model_page import paper_ideas
-from galaxydit.eval.model_page.idea_variants import ALONE, variants_of
-from galaxydit.eval.model_page.in_parallel import mapped
-from galaxydit.eval.model_page.paper_ideas import (
-    IdeaTask,
+from galaxydit.eval.model_page.idea_tables import (
+    ALONE,
     compared_pairs,
     differences_of,
-    find_threshold,
-    generate_variants,
-    tables_of,
+    differences_table,
+    variants_table,
 )
+from galaxydit.eval.model_page.idea_variants import variants_of
+from galaxydit.eval.model_page.in_parallel import mapped
+from galaxydit.eval.model_page.paper_ideas import IdeaTask, find_threshold, generate_variants
 from galaxydit.pipelines.compute_counter import measure_parts
 from galaxydit.pipelines.published_models import WAN_TINY
 from galaxydit.proxies import PROXIES
@@ -61,9 +61,8 @@ def test_differences_are_paired_by_caption():
 
     rows = {"a": row(31.0, 30.0), "b": row(29.0, 30.5), "c": {"x": {"psnr": 1.0, "compute_fraction": 0.5}}}
     assert differences_of(rows, "x", "y") == [1.0, -1.5]
-    means, pairs = tables_of(rows)
-    assert [cells[0] for cells in means.rows] == ["x", "y"]
-    assert not pairs.rows
+    assert [cells[0] for cells in variants_table(rows).rows] == ["x", "y"]
+    assert not differences_table(rows).rows
 
 
 def test_one_process_keeps_the_order():

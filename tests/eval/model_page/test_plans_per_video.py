@@ -11,11 +11,14 @@ from galaxydit.eval.model_page.plans_per_video import (
     BY_PROXY,
     FOR_ALL,
     OWN,
+    PLANS,
+    PSNRS,
     estimated_by_proxy,
     measure_plans,
+    named_plans,
     plans_of,
+    plans_table,
     psnrs_of,
-    table_of,
     tasks_of,
 )
 from galaxydit.pipelines.published_models import WAN_TINY
@@ -64,11 +67,11 @@ def test_a_perfect_proxy_gives_the_changes_of_the_video():
 def test_every_plan_has_its_psnr_and_equal_plans_are_generated_once(tiny_wan_pipeline):
     rows = [{"caption": each.prompt, "seed": each.seed} for each in RECORDINGS[:1]]
     plan = tuple(range(0, STEPS, 2))
-    plans = {2.0: [{FOR_ALL: plan, OWN: (*plan, STEPS - 1), BY_PROXY: plan}]}
-    (task,) = tasks_of(rows, plans, {}, Path("model"), None)
-    content = {task.caption: measure_plans(tiny_wan_pipeline, task, QUICK)}
-    assert len(content[task.caption]) == 2
-    assert tasks_of(rows, plans, content, Path("model"), None) == []
-    at_2x = plans[2.0]
-    assert (psnrs_of(content, rows, at_2x, FOR_ALL) == psnrs_of(content, rows, at_2x, BY_PROXY)).all()
-    assert len(table_of(content, rows, plans).rows) == 3
+    planned = [{FOR_ALL: plan, OWN: (*plan, STEPS - 1), BY_PROXY: plan}]
+    (task,) = tasks_of(rows, [planned], {}, Path("model"), None)
+    measured = {task.caption: measure_plans(tiny_wan_pipeline, task, QUICK)}
+    assert len(measured[task.caption]) == 2
+    assert tasks_of(rows, [planned], measured, Path("model"), None) == []
+    content = {PLANS: {"2": named_plans(rows, planned)}, PSNRS: measured}
+    assert psnrs_of(content, "2", FOR_ALL) == psnrs_of(content, "2", BY_PROXY)
+    assert len(plans_table(content).rows) == 3

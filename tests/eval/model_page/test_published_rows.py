@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from galaxydit.eval.model_page import published_rows
-from galaxydit.eval.model_page.published_rows import ROWS, Bench, PublishedRow, agreement, measure_row, table_of
+from galaxydit.eval.model_page.published_rows import ROWS, Bench, PublishedRow, measure_row
+from galaxydit.eval.model_page.published_table import agreement, published_table
 from galaxydit.pipelines.published_models import WAN_TINY
+from galaxydit.pipelines.table import DASH
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
 QUICK = replace(WAN_TINY, height=32, width=32, num_frames=5)
@@ -32,12 +34,18 @@ def test_rows_have_a_value_for_each_caption_and_are_not_measured_twice(tiny_wan_
     assert content["threshold"]["setting"]["threshold"] > 0
     nothing = Bench(None, tmp_path, QUICK)
     assert {row.name: measure_row(nothing, row, captions, tmp_path) for row in SHORT} == content
-    assert len(table_of(SHORT, content).rows) == len(SHORT) + 2
+    assert len(published_table({"wan-tiny": content}).rows) == len(SHORT) + 2
 
 
 def test_agreement_is_of_the_mean_psnrs():
-    content = {"plain": {"psnr": {"a": 16.0, "b": 18.0}}, "list": {"psnr": {"a": 25.0, "b": 25.0}}}
-    assert agreement(SHORT[:2], content) == (pytest.approx(2.5), pytest.approx(1.0))
+    rows = {
+        "plain": {"published": 15.0, "seen": True, "psnr": {"a": 16.0, "b": 18.0}},
+        "list": {"published": 22.0, "seen": True, "psnr": {"a": 25.0, "b": 25.0}},
+    }
+    assert agreement(rows, ["plain", "list"]) == (pytest.approx(2.5), pytest.approx(1.0))
+    made = published_table({"one": rows, "another": rows})
+    assert made.rows[0] == ("plain", "15.0", "17.0", "17.0", "yes")
+    assert made.rows[2][1:4] == (DASH, "2.50", "2.50")
 
 
 def test_rows_that_no_choice_looked_at_are_told_apart():

@@ -1,0 +1,61 @@
+"""The tables of the paper's ideas, from the rows that `paper_ideas` measured."""
+
+from statistics import fmean
+
+from galaxydit.eval.compared import lead
+from galaxydit.pipelines.table import Table
+
+SPEEDUPS = (2.0, 2.5, 3.0)
+SCHEDULED, MOVED, ALONE = "schedule", "proxy", "branches alone"
+WEIGHTED = f"{MOVED}, weight 1"
+CHEAPEST = ("noisy_latent", "filtered_latent")  # proxies that no block has to run for
+
+Measured = dict[str, dict[str, float]]
+"""By variant, the PSNR in dB and the compute fraction."""
+
+
+def differences_of(rows: dict[str, Measured], first: str, second: str) -> list[float]:
+    """PSNR of one variant less that of another, in dB, by caption."""
+    both = [row for row in rows.values() if first in row and second in row]
+    return [row[first]["psnr"] - row[second]["psnr"] for row in both]
+
+
+def compared_pairs(rows: dict[str, Measured]) -> list[tuple[str, str]]:
+    """The variants that are set against each other, better idea first by the paper."""
+    pairs = []
+    for speedup in SPEEDUPS:
+        at = f", {speedup:g}x"
+        for weight in ("0.5", "1"):
+            pairs.append((f"{MOVED}, weight {weight}{at}", SCHEDULED + at))
+        pairs.append((WEIGHTED + at, f"{WEIGHTED}, {ALONE}{at}"))
+        for other in ("schedule, first fifth computed", "schedule without the slope's guard"):
+            pairs.append((SCHEDULED + at, other + at))
+    pairs.append(("paper's rule, 2x", f"paper's rule, {ALONE}, 2x"))
+    known = list(dict.fromkeys(key for row in rows.values() for key in row))
+    on_proxies = [key for key in known if key.startswith("threshold on")]
+    for key in on_proxies:
+        pairs += [(key, f"threshold on {cheap}, 2x") for cheap in CHEAPEST if key != f"threshold on {cheap}, 2x"]
+    for key in (*on_proxies, "FirstBlockCache, 2x", "DBCache, 2x"):
+        pairs.append((f"{SCHEDULED}, 2x", key))
+    return pairs
+
+
+def variants_table(rows: dict[str, Measured]) -> Table:
+    """Mean and worst PSNR, and compute, of each variant."""
+    cells = []
+    for key in dict.fromkeys(key for row in rows.values() for key in row):
+        measured = [row[key] for row in rows.values() if key in row]
+        mean = fmean(each["psnr"] for each in measured)
+        worst = min(each["psnr"] for each in measured)
+        fraction = fmean(each["compute_fraction"] for each in measured)
+        cells.append((key, f"{mean:.2f}", f"{worst:.1f}", f"{fraction:.3f}", str(len(measured))))
+    return Table(("variant", "PSNR, dB", "worst caption", "compute fraction", "n"), cells)
+
+
+def differences_table(rows: dict[str, Measured]) -> Table:
+    """The difference of each compared pair that has captions in common."""
+    cells = []
+    for first, second in compared_pairs(rows):
+        if values := differences_of(rows, first, second):
+            cells.append((f"{first} - {second}", lead(values, digits=2), str(len(values))))
+    return Table(("pair", "difference, dB", "n"), cells)

@@ -1,0 +1,109 @@
+"""The generated sections of wan-tiny's page, and the table of the paper's ideas, from eval/results/wan-tiny.
+
+Each function takes the folder of results and the path of the page; without data, a section says so.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from galaxydit.eval.compared import read
+from galaxydit.eval.model_page.evaluation_figures import Figure
+from galaxydit.eval.model_page.idea_tables import differences_table, variants_table
+from galaxydit.eval.model_page.plans_per_video import plans_table
+from galaxydit.eval.model_page.published_table import published_table
+from galaxydit.eval.protocol_tables import NOT_YET
+from galaxydit.pipelines.table import DASH, Table
+from galaxydit.proxies import PROXIES
+
+FOLDER = "wan-tiny"
+FIGURES, PLANS, ROWS, IDEAS = "figures.json", "plans.json", "rows.json", "ideas.json"
+FORMER_ROWS = "rows-former.json"
+GOALS = {
+    "colours found": 0.98,
+    "motions and stillness found": 0.95,
+    "directions found": 0.95,
+    "shapes found": 0.85,
+    "autoencoder's reconstruction, dB": 37.0,
+    "25 plain steps against 50, dB": None,
+    "branch difference of block 0, step 0": 0.01,
+    "branch difference of block 0, step 10": 0.01,
+    "branch difference of block 0, step 25": 0.01,
+    "branch difference of block 0, step 49": 0.01,
+    "spread of log grey contrast": 0.4,
+    "spread of log true change, steps 5 to 45": None,
+    "spread of its shape": 0.25,
+    "spread of log true change, steps 25 to 45": 0.2,
+}
+"""By figure, the least value that it should have; None for a figure without a goal."""
+WORDS = "attention on words, block "
+
+
+def figures_section(results: Path, page: Path) -> str:
+    """The figures of the model with their goals; of the attention on words, the block that has least."""
+    return _section(results, FIGURES, lambda content: goals_table(figures_in(content)))
+
+
+def proxies_section(results: Path, page: Path) -> str:
+    """Spearman's rho of each proxy with the error of reuse; of the distances of a proxy, the L1 distance alone."""
+    return _section(results, FIGURES, lambda content: proxies_table(figures_in(content)))
+
+
+def plans_section(results: Path, page: Path) -> str:
+    return _section(results, PLANS, plans_table)
+
+
+def ideas_section(results: Path, page: Path) -> str:
+    """The variants by which the paper's ideas are judged, and their differences."""
+    if not (results / FOLDER / IDEAS).exists():
+        return NOT_YET
+    content = read(results / FOLDER / IDEAS)
+    versions = ", ".join(map(" ".join, content["versions"].items()))
+    tables = (variants_table(content["rows"]), differences_table(content["rows"]))
+    return "\n\n".join((f"{content['device']}, float32, {versions}.", *(table.markdown() for table in tables)))
+
+
+def published_section(results: Path, page: Path) -> str:
+    """Published PSNRs of Wan2.1 beside those of the shipped weights, and of the former ones if they were measured."""
+    models = {}
+    for name, file in (("wan-tiny", ROWS), ("former weights", FORMER_ROWS)):
+        if (results / FOLDER / file).exists():
+            models[name] = read(results / FOLDER / file)
+    return published_table(models).markdown() if models else NOT_YET
+
+
+def _section(results: Path, file: str, table_of: Callable[[Mapping[str, Any]], Table]) -> str:
+    path = results / FOLDER / file
+    return table_of(read(path)).markdown() if path.exists() else NOT_YET
+
+
+def figures_in(content: Mapping[str, Any]) -> dict[str, Figure]:
+    """By name, the figures of the file that `evaluate` writes."""
+    return {each["name"]: Figure(**each) for each in content["figures"]}
+
+
+def goals_table(figures: Mapping[str, Figure]) -> Table:
+    rows = []
+    for name, least in GOALS.items():
+        rows.append(_with_goal(name, figures[name], least))
+    least_words = min((figures[name] for name in figures if name.startswith(WORDS)), key=lambda figure: figure.value)
+    rows.append(_with_goal("attention on words, of the block that has least", least_words, 0.5))
+    return Table(("figure", "value", "95 % interval", "n", "goal: at least"), rows)
+
+
+def _with_goal(name: str, figure: Figure, least: float | None) -> tuple[str, ...]:
+    goal = DASH if least is None else f"{least:g}"
+    if least is not None and figure.value < least:
+        goal = f"{goal}, **not reached**"
+    return (name, f"{figure.value:.3g}", figure.interval_text, str(figure.count), goal)
+
+
+def proxies_table(figures: Mapping[str, Figure]) -> Table:
+    rows = []
+    for name, proxy in PROXIES.items():
+        along, between = (figures.get(f"rho of {name} {way}") for way in ("along steps", "between videos"))
+        if proxy.distance == "l1" and along is not None and between is not None:
+            cells = [f"{figure.value:.2f} ({figure.low:.2f} to {figure.high:.2f})" for figure in (along, between)]
+            rows.append((along.value, (name, *cells)))
+    rows.sort(reverse=True)
+    return Table(("proxy", "rho along steps", "rho between videos"), [cells for _, cells in rows])
