@@ -8,16 +8,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from galaxydit.calibration.bootstrap import interval
-from galaxydit.eval.compared import GENERAL, OURS, PEER, RESULTS, Compared, comparisons, kind_of, label
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.compared import GENERAL, OURS, PEER, RESULTS, kind_of, label
 from galaxydit.eval.methods.method_registry import CONTROL
 from galaxydit.eval.protocol_data import (
     FIRST,
     FIRST_PEERS,
     FLOAT32,
+    FOLDER,
     PLAIN_CONTROLS,
     REPEATED,
     SPEEDUPS,
@@ -77,13 +77,11 @@ class DrawnComparison:
 
 
 def shown(results: Path) -> DrawnComparison:
-    """The methods of protocol 2 on the captions of all methods; the earlier comparison while protocol 2 has no data."""
+    """The methods of protocol 2 on the captions of all methods. Raises GalaxyDiTError without data."""
     data = every_method(results)
-    if data is not None:
-        return DrawnComparison(tuple(measured_lines(data)), SPEEDUPS, data.conditions, len(data.captions))
-    group = shown_comparison(results)
-    lines = tuple(lines_of(group))
-    return DrawnComparison(lines, tuple(group.speedups), group.runs[0].data["conditions"], len(group.captions))
+    if data is None:
+        raise GalaxyDiTError(f"{results / FOLDER} has no float32 results", "run the commands of protocol-2.md first")
+    return DrawnComparison(tuple(measured_lines(data)), SPEEDUPS, data.conditions, len(data.captions))
 
 
 def every_method(results: Path) -> ProtocolData | None:
@@ -114,37 +112,6 @@ def measured_lines(data: ProtocolData) -> list[Line]:
             )
         )
     return lines
-
-
-def shown_comparison(results: Path) -> Compared:
-    """The comparison of this project with the most peers; of equal ones that with the most captions."""
-    candidates = [group for group in comparisons(results) if OURS in group.methods]
-    return max(candidates, key=lambda group: (len(_of_kind(group, PEER)), len(group.captions)))
-
-
-def lines_of(group: Compared) -> list[Line]:
-    """This project's schedule with and without a profile, all controls and all peers."""
-    strongest = {group.strongest(kind, at) for kind in (CONTROL, PEER) for at in group.speedups}
-    named = {OURS, GENERAL, *KNOWN, *strongest}
-    own = [name for name in (OURS, GENERAL) if name in group.methods]
-    lines = []
-    for method in (*own, *_of_kind(group, CONTROL), *_of_kind(group, PEER)):
-        points = [(at, group.means(method, at)) for at in group.speedups]
-        reached = [(at, means) for at, means in points if means]
-        lines.append(
-            Line(
-                method,
-                method in named,
-                tuple(at for at, _ in reached),
-                tuple(fmean(means) for _, means in reached),
-                tuple(interval(means) for _, means in reached),
-            )
-        )
-    return [line for line in lines if line.speedups]
-
-
-def _of_kind(group: Compared, kind: str) -> list[str]:
-    return [method for method in group.methods if kind_of(method) == kind]
 
 
 def digest_of(lines: Sequence[Line]) -> str:

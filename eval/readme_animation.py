@@ -20,8 +20,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare.plan import SCORING_SEED
-from galaxydit.eval.compared import OURS, RESULTS, ResultsFile, by_caption, comparisons
-from galaxydit.eval.protocol_data import FLOAT32, protocol_data, runs_of
+from galaxydit.eval.compared import RESULTS, ResultsFile
+from galaxydit.eval.protocol_data import FLOAT32, FOLDER, protocol_data, runs_of
 from galaxydit.files import replacing, write_json
 from galaxydit.pipelines.conditions import conditions_of, device_name, package_versions
 from galaxydit.pipelines.disturbance import PLAIN, disturbance
@@ -39,9 +39,6 @@ LAST_FRAME = 3  # times as long as the others
 LINE_HEIGHT, FONT_SIZE, MARGIN = 22, 15, 6  # pixels
 WARM_UP_STEPS = 2
 
-Video = tuple[str, str]
-"""The caption and the seeds of a scored video."""
-
 
 @dataclass(frozen=True)
 class UsualCase:
@@ -56,36 +53,24 @@ class UsualCase:
 
 
 def usual_case(results: Path = RESULTS) -> UsualCase:
-    """The caption and seed whose PSNRs at `SPEEDUPS` are together nearest to the means, from the first comparison."""
-    at, captions = scored_videos(results)
-    means = {speedup: fmean(by_caption(psnrs)) for speedup, psnrs in at.items()}
-    single = [key for key in at[SPEEDUPS[0]] if key[1].isdigit()]  # a mean over several seeds is of no single video
+    """The caption whose PSNRs at `SPEEDUPS` are together nearest to the means, from protocol 2.
 
-    def distance(key: Video) -> float:
-        return sum(abs(at[speedup][key] - means[speedup]) for speedup in SPEEDUPS)
-
-    caption, seed = min(single, key=distance)
-    runs = runs_of(results, FLOAT32) or comparisons(results)[0].used
-    run = next(run for run in runs if run.seeds == seed and caption in run.captions)
-    noise = SCORING_SEED + int(seed) + run.captions.index(caption)
-    psnrs = {speedup: at[speedup][caption, seed] for speedup in SPEEDUPS}
-    return UsualCase(run, caption, noise, psnrs, means, captions)
-
-
-def scored_videos(results: Path) -> tuple[dict[float, dict[Video, float]], int]:
-    """By speedup, the PSNR in dB of each video of the calibrated schedule, and the number of captions.
-
-    They are those of protocol 2, or of the earlier comparison while protocol 2 has no data.
+    Raises GalaxyDiTError without data.
     """
     data = protocol_data(results, FLOAT32)
     if data is None:
-        best = comparisons(results)[0]
-        return {speedup: best.psnrs(OURS, speedup) for speedup in SPEEDUPS}, len(best.captions)
-    seeds = {caption: run.seeds for run in reversed(runs_of(results, FLOAT32)) for caption in run.captions}
-    at: dict[float, dict[Video, float]] = {}
-    for speedup in SPEEDUPS:
-        at[speedup] = {(caption, seeds[caption]): psnr for caption, psnr in data.at(speedup).psnrs.items()}
-    return at, len(data.captions)
+        raise GalaxyDiTError(f"{results / FOLDER} has no float32 results", "run the commands of protocol-2.md first")
+    at = {speedup: data.at(speedup).psnrs for speedup in SPEEDUPS}
+    means = {speedup: fmean(psnrs.values()) for speedup, psnrs in at.items()}
+
+    def distance(caption: str) -> float:
+        return sum(abs(at[speedup][caption] - means[speedup]) for speedup in SPEEDUPS)
+
+    caption = min(data.captions, key=distance)
+    run = next(run for run in runs_of(results, FLOAT32) if caption in run.captions)
+    noise = SCORING_SEED + int(run.seeds) + run.captions.index(caption)
+    psnrs = {speedup: at[speedup][caption] for speedup in SPEEDUPS}
+    return UsualCase(run, caption, noise, psnrs, means, len(data.captions))
 
 
 def make_animation(results: Path = RESULTS) -> Path:

@@ -19,7 +19,7 @@ from galaxydit.eval.protocol_data import (
     protocol_data,
     runs_of,
 )
-from galaxydit.eval.protocol_readme import lead_section, peers_section, quality_rows
+from galaxydit.eval.readme_sections import lead_section, peers_section, quality_rows
 from galaxydit.eval.protocol_tables import (
     NOT_YET,
     bfloat16_section,

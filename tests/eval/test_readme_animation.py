@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval import readme_animation
-from galaxydit.eval.compared import RESULTS, by_caption
+from galaxydit.eval.compared import RESULTS
+from galaxydit.eval.protocol_data import FLOAT32, protocol_data
 from galaxydit.eval.readme_animation import (
     DATA,
     NAME,
@@ -18,7 +20,6 @@ from galaxydit.eval.readme_animation import (
     animation_frames,
     measured_text,
     save_animation,
-    scored_videos,
     usual_case,
 )
 from galaxydit.pipelines.trial_result import TrialResult
@@ -27,11 +28,18 @@ REPEAT = "run: python -m galaxydit.eval.readme_animation"
 
 
 def test_no_caption_is_nearer_to_the_means() -> None:
-    case, (psnrs, _) = usual_case(), scored_videos(RESULTS)
-    means = {speedup: fmean(by_caption(values)) for speedup, values in psnrs.items()}
-    away = {key: sum(abs(psnrs[at][key] - means[at]) for at in SPEEDUPS) for key in psnrs[SPEEDUPS[0]]}
-    assert sum(abs(case.psnrs[at] - means[at]) for at in SPEEDUPS) == pytest.approx(min(away.values()))
+    case, data = usual_case(), protocol_data(RESULTS, FLOAT32)
+    assert data is not None
+    psnrs = {speedup: data.at(speedup).psnrs for speedup in SPEEDUPS}
+    means = {speedup: fmean(values.values()) for speedup, values in psnrs.items()}
+    away = [sum(abs(psnrs[at][caption] - means[at]) for at in SPEEDUPS) for caption in data.captions]
+    assert sum(abs(case.psnrs[at] - means[at]) for at in SPEEDUPS) == pytest.approx(min(away))
     assert case.run.captions[(case.seed - 100_000) % 1000] == case.caption
+
+
+def test_without_data_the_animation_says_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(GalaxyDiTError, match=r"no float32 results; run the commands of protocol-2\.md first"):
+        usual_case(tmp_path)
 
 
 def test_the_committed_animation_is_of_the_usual_caption_and_of_the_weights_of_the_comparison() -> None:

@@ -11,13 +11,12 @@ import pytest
 
 from galaxydit.eval.compare.compare_job import Comparison
 from galaxydit.eval.compare.equal_compute import AtSpeedup, ScoredSetting, compare_at
-from galaxydit.eval.compare.markdown import markdown
 from galaxydit.eval.compare.plan import ComparisonPlan
-from galaxydit.eval.compared import GENERAL, OURS, RESULTS, ROOT, comparisons, lead
+from galaxydit.eval.compared import RESULTS, ROOT, ResultsFile, lead
 from galaxydit.eval.latency.latency_table import latency_table
 from galaxydit.eval.results_page import PAGES, SECTION, rewritten
 
-STORED = sorted((RESULTS / "compare").rglob("results.json"))
+STORED = sorted((RESULTS / "protocol-2").rglob("results.json"))
 PACKAGES = ("calibration", "eval", "galaxydit", "pipelines")
 # A folder's table.md is what the command of its data writes.
 MARKDOWN = [
@@ -172,14 +171,13 @@ def stored(path: Path) -> Comparison:
 
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.parent.name)
-def test_scores_and_tables_are_those_of_the_scored_settings(path: Path) -> None:
+def test_scores_are_those_of_the_scored_settings(path: Path) -> None:
     comparison = stored(path)
     for speedup in comparison.plan.speedups:
         made = {row.method: row for row in compare_at(comparison.rows, speedup)}
         for row in (row for row in comparison.at_speedups if row.speedup == speedup):
             assert made[row.method].psnr_of_prompt == pytest.approx(row.psnr_of_prompt)
             assert made[row.method].psnr == pytest.approx(row.psnr)
-    assert (path.parent / "table.md").read_text(encoding="utf-8") == markdown(comparison)
 
 
 def has_row(page: Path, cells: list[str]) -> bool:
@@ -211,39 +209,6 @@ def test_the_words_for_differences() -> None:
     assert lead([]) == "-"
 
 
-def store(folder: Path, seeds: list[int], psnrs: dict[str, list[float]]) -> None:
-    """A results.json of methods at 2x on the captions "a", "b", "c" and so on."""
-    data: dict[str, Any] = json.loads(STORED[0].read_text(encoding="utf-8"))
-    prompts = list("abcdefgh"[: len(next(iter(psnrs.values())))])
-    data["plan"] |= {"prompts": prompts, "seeds": seeds, "speedups": [2.0]}
-    one = {"speedup": 2.0, "denoise_speedup": 1.9, "disturbance": ""}
-    rows = [{"method": name, "psnr": sum(each), "psnr_of_prompt": each, **one} for name, each in psnrs.items()]
-    data |= {"at_speedups": rows, "rows": []}
-    folder.mkdir(parents=True)
-    (folder / "results.json").write_text(json.dumps(data))
-
-
-def test_runs_of_other_seeds_and_fewer_captions_are_paired(tmp_path: Path) -> None:
-    store(tmp_path / "compare" / "first", [0], {OURS: [30.0, 32, 34, 36], GENERAL: [29.0, 31, 33, 35]})
-    store(tmp_path / "compare" / "second", [1], {OURS: [32.0, 34]})  # ended after two captions
-    store(tmp_path / "compare" / "third", [0], {"TeaCache": [20.0, 25], GENERAL: [1.0, 1]})
-    most, fewer = comparisons(tmp_path)
-    assert (most.methods, fewer.methods) == ([OURS, GENERAL], [OURS, GENERAL, "TeaCache"])
-    assert most.psnr(OURS, 2.0) == f"{(31 + 33 + 34 + 36) / 4:.1f} (31.0)"
-    assert most.psnr(GENERAL, 2.0) == "32.0 (29.0)"  # the run of most captions counts
-    assert most.difference(OURS, GENERAL, 2.0) == "+1.0"  # at the seed of both
-    assert fewer.psnr(OURS, 2.0) == "32.0 (31.0)"
-    assert fewer.psnr("TeaCache", 2.0) == "**22.5 (20.0)**"
-    assert fewer.difference(OURS, "TeaCache", 2.0) == "+8.5"
-    assert most.strongest("peer", 2.0) == ""
-
-
-def test_the_first_table_of_the_earlier_comparison_is_that_of_this_project_on_most_captions() -> None:
-    first, *others = comparisons(RESULTS)
-    assert OURS in first.methods
-    assert all(len(other.captions) <= len(first.captions) for other in others)
-
-
 def test_commands_name_the_captions() -> None:
-    made = [run.command() for table in comparisons(RESULTS) for run in table.runs]
+    made = [ResultsFile(path).command() for path in STORED]
     assert all(re.search(r"--prompts (?:\d+(?:\.txt)?|eval/results/\S+\.txt) ", command) for command in made)
