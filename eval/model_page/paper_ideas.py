@@ -99,13 +99,14 @@ def generate_variants(task: IdeaTask) -> tuple[str, Measured]:
     return task.caption, measured
 
 
-def measure(captions: list[str], profile: str, path: Path, processes: int) -> dict[str, Any]:
+def measure(captions: list[str], profile: str, path: Path, processes: int, only: str = "") -> dict[str, Any]:
     """The content of the file at `path`, which is written whenever a process has finished something."""
+    chosen = {key: variant for key, variant in variants().items() if key.startswith(only)}
     content: dict[str, Any] = {THRESHOLDS: {}, ROWS: {}}
     if path.exists():
         content = json.loads(path.read_text(encoding="utf-8"))
     searches = []
-    for key, variant in variants().items():
+    for key, variant in chosen.items():
         if variant.has_threshold and key not in content[THRESHOLDS]:
             searches.append(IdeaTask(profile, (key,)))
     for key, threshold in tqdm(mapped(find_threshold, searches, processes), "thresholds", len(searches)):
@@ -113,11 +114,11 @@ def measure(captions: list[str], profile: str, path: Path, processes: int) -> di
         write_json(path, content)
     tasks = []
     for index, caption in enumerate(captions):
-        missing = [key for key in variants() if key not in content[ROWS].get(caption, {})]
+        missing = [key for key in chosen if key not in content[ROWS].get(caption, {})]
         for start in range(0, len(missing), AT_ONCE):
-            chosen = tuple(missing[start : start + AT_ONCE])
+            some = tuple(missing[start : start + AT_ONCE])
             thresholds = tuple(content[THRESHOLDS].items())
-            tasks.append(IdeaTask(profile, chosen, caption, 1000 * CAPTION_SEED + index, thresholds))
+            tasks.append(IdeaTask(profile, some, caption, 1000 * CAPTION_SEED + index, thresholds))
     for caption, measured in tqdm(mapped(generate_variants, tasks, processes), "captions", len(tasks)):
         content[ROWS].setdefault(caption, {}).update(measured)
         write_json(path, content)
@@ -129,9 +130,10 @@ def main(
     prompts: Annotated[int, typer.Option(min=1, help="Number of unseen captions.")] = 48,
     profile: Annotated[Path, typer.Option(help="Of wan-tiny.")] = SHIPPED_PROFILE,
     processes: Processes = 1,
+    only: Annotated[str, typer.Option(help="Only variants whose name begins so; others of the file are kept.")] = "",
 ) -> None:
     """Judge the paper's ideas by videos of wan-tiny."""
-    content = measure(draw_prompts(prompts, CAPTION_SEED), str(profile.resolve()), out, processes)
+    content = measure(draw_prompts(prompts, CAPTION_SEED), str(profile.resolve()), out, processes, only)
     pipe, _ = loaded()
     content["device"] = device_name(pipe)
     content["versions"] = package_versions()
