@@ -19,7 +19,6 @@ from galaxydit.eval.protocol_data import (
     protocol_data,
     runs_of,
 )
-from galaxydit.eval.readme_sections import lead_section, peers_section, quality_rows
 from galaxydit.eval.protocol_tables import (
     NOT_YET,
     bfloat16_section,
@@ -30,6 +29,7 @@ from galaxydit.eval.protocol_tables import (
 )
 from galaxydit.eval.quality_over_speed import shown
 from galaxydit.eval.readme_animation import usual_case
+from galaxydit.eval.readme_sections import lead_section, peers_section, quality_rows
 
 PAGE = ROOT / "README.md"
 SCHEDULED, OPTIMISED, EVENLY = "plain at scheduled levels", "optimised noise levels", "fewer steps"
