@@ -53,9 +53,7 @@ class Batch:
         return (1 - level) * self.clean + level * self.noise
 
 
-def draw_batch(
-    latents: Tensor, mean: Tensor, std: Tensor, batch: int, step: int, shift: float = TRAINING_SHIFT
-) -> Batch:
+def draw_batch(latents: Tensor, mean: Tensor, std: Tensor, batch: int, step: int, shift: float) -> Batch:
     """The clips, noise levels and noise of a step; a higher `shift` draws more of the high noise levels."""
     generator = torch.Generator().manual_seed(step)
     rows = torch.randint(len(latents), (batch,), generator=generator)
