@@ -39,7 +39,7 @@ SECTIONS: dict[str, tuple[Callable[..., None], ...]] = {
 HELP = "Faster video generation with diffusers, without training. `galaxydit demo` shows it in minutes, also on a CPU."
 EPILOG = (
     "Results go to stdout, messages and progress to stderr; --json prints data alone. Exit codes: 0 done, 1 something "
-    "failed, 2 input was refused, 130 and 143 stopped, and the same command goes on."
+    "failed, 2 input was refused, 130 and 143 stopped; run the same command again to continue."
 )
 
 app = typer.Typer(

@@ -41,26 +41,21 @@ WORDS = "attention on words, block "
 
 def figures_section(results: Path, page: Path) -> str:
     """The figures of the model with their goals; of the attention on words, the block that has least."""
-    return _section(results, FIGURES, lambda content: goals_table(figures_in(content)))
+    return _section(results, FIGURES, lambda content: goals_table(figures_in(content)).markdown())
 
 
 def proxies_section(results: Path, page: Path) -> str:
     """Spearman's rho of each proxy with the error of reuse; of the distances of a proxy, the L1 distance alone."""
-    return _section(results, FIGURES, lambda content: proxies_table(figures_in(content)))
+    return _section(results, FIGURES, lambda content: proxies_table(figures_in(content)).markdown())
 
 
 def plans_section(results: Path, page: Path) -> str:
-    return _section(results, PLANS, plans_table)
+    return _section(results, PLANS, lambda content: plans_table(content).markdown())
 
 
 def ideas_section(results: Path, page: Path) -> str:
     """The variants by which the paper's ideas are judged, and their differences."""
-    if not (results / FOLDER / IDEAS).exists():
-        return NOT_YET
-    content = read(results / FOLDER / IDEAS)
-    versions = ", ".join(map(" ".join, content["versions"].items()))
-    tables = (variants_table(content["rows"]), differences_table(content["rows"]))
-    return "\n\n".join((f"{content['device']}, float32, {versions}.", *(table.markdown() for table in tables)))
+    return _section(results, IDEAS, _ideas_text)
 
 
 def published_section(results: Path, page: Path) -> str:
@@ -72,9 +67,15 @@ def published_section(results: Path, page: Path) -> str:
     return published_table(models).markdown() if models else NOT_YET
 
 
-def _section(results: Path, file: str, table_of: Callable[[Mapping[str, Any]], Table]) -> str:
+def _section(results: Path, file: str, text_of: Callable[[Mapping[str, Any]], str]) -> str:
     path = results / FOLDER / file
-    return table_of(read(path)).markdown() if path.exists() else NOT_YET
+    return text_of(read(path)) if path.exists() else NOT_YET
+
+
+def _ideas_text(content: Mapping[str, Any]) -> str:
+    versions = ", ".join(map(" ".join, content["versions"].items()))
+    tables = (variants_table(content["rows"]), differences_table(content["rows"]))
+    return "\n\n".join((f"{content['device']}, float32, {versions}.", *(table.markdown() for table in tables)))
 
 
 def figures_in(content: Mapping[str, Any]) -> dict[str, Figure]:

@@ -105,6 +105,7 @@ def measure(captions: list[str], profile: str, path: Path, processes: int, only:
     content: dict[str, Any] = {THRESHOLDS: {}, ROWS: {}}
     if path.exists():
         content = json.loads(path.read_text(encoding="utf-8"))
+    content |= {"device": device_name(loaded()[0]), "versions": package_versions()}
     searches = []
     for key, variant in chosen.items():
         if variant.has_threshold and key not in content[THRESHOLDS]:
@@ -134,10 +135,6 @@ def main(
 ) -> None:
     """Judge the paper's ideas by videos of wan-tiny."""
     content = measure(draw_prompts(prompts, CAPTION_SEED), str(profile.resolve()), out, processes, only)
-    pipe, _ = loaded()
-    content["device"] = device_name(pipe)
-    content["versions"] = package_versions()
-    write_json(out, content)
     for table in (variants_table(content[ROWS]), differences_table(content[ROWS])):
         Console().print(table)
 

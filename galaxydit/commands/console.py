@@ -97,7 +97,7 @@ def resumable(how_far: Callable[[], str]) -> Iterator[None]:
         with heeding_interrupts():
             yield
     except KeyboardInterrupt:
-        say(f"stopped, {how_far()}; the same command goes on")
+        say(f"stopped, {how_far()}; run the same command again to continue")
         raise typer.Exit(code) from None
     finally:
         signal.signal(signal.SIGTERM, before)

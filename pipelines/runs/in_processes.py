@@ -44,8 +44,8 @@ class InProcesses(Executor, AbstractContextManager["InProcesses"]):
         except BrokenProcessPool as error:
             self._end()
             raise ChildProcessError(
-                "a process that made videos ended; look for lack of memory, and try fewer --processes; the same "
-                "command continues"
+                "a process that made videos ended; look for lack of memory, and try fewer --processes; run the "
+                "same command again to continue"
             ) from error
         except BaseException:
             self._end()  # it is in the middle of units that nobody waits for

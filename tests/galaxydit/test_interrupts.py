@@ -62,7 +62,7 @@ def test_an_interrupt_says_how_far_a_long_command_is(
     interrupt_after(commits, monkeypatch)
     assert run(*arguments) == 130
     assert f"stopped, {stage}: 1 of " in (shown := capsys.readouterr().err)
-    assert "done; the same command goes on" in shown
+    assert "done; run the same command again to continue" in shown
 
 
 def misreport(number: int) -> Any:
@@ -103,7 +103,7 @@ def test_an_interrupt_within_a_unit_is_no_failure_of_the_unit(
     monkeypatch.setattr(maker, "encode_thumbnail", misreport(number))
     given = ["generate", "--model", tiny_wan_folder, "--prompts", tmp_path / "prompts.txt", *SMALL]
     assert run(*given, "--out", tmp_path / "out") == code
-    assert "stopped, 0 of 1 done; the same command goes on" in capsys.readouterr().err
+    assert "stopped, 0 of 1 done; run the same command again to continue" in capsys.readouterr().err
     assert not list((tmp_path / "out" / "records").glob("*"))
 
 

@@ -53,13 +53,14 @@ class Batch:
         return (1 - level) * self.clean + level * self.noise
 
 
-def draw_batch(latents: Tensor, mean: Tensor, std: Tensor, batch: int, step: int) -> Batch:
+def draw_batch(latents: Tensor, mean: Tensor, std: Tensor, batch: int, step: int, shift: float) -> Batch:
+    """The clips, noise levels and noise of a step; a higher `shift` draws more of the high noise levels."""
     generator = torch.Generator().manual_seed(step)
     rows = torch.randint(len(latents), (batch,), generator=generator)
     clean = (latents[rows].float() - mean) / std
     is_dropped = torch.rand(batch, generator=generator) < CAPTION_DROPOUT
     uniform = (torch.arange(batch) + torch.rand(batch, generator=generator)) / batch
-    sigma = TRAINING_SHIFT * uniform / (1 + (TRAINING_SHIFT - 1) * uniform)
+    sigma = shift * uniform / (1 + (shift - 1) * uniform)
     noise = torch.randn(clean.shape, generator=generator)
     # From 1 to as many as WanPipeline adds. If it were always 500, they would drown the text from the start.
     padding = build.MAX_TEXT_TOKENS ** torch.rand(batch, 1, generator=generator)

@@ -20,7 +20,7 @@ from transformers import UMT5EncoderModel
 
 from galaxydit.pipelines.wan_tiny.tools import build, transformer
 from galaxydit.pipelines.wan_tiny.tools.checkpoints import optimizer_states, save_checkpoint, training_steps
-from galaxydit.pipelines.wan_tiny.tools.denoiser import Denoiser
+from galaxydit.pipelines.wan_tiny.tools.denoiser import TRAINING_SHIFT, Denoiser
 from galaxydit.pipelines.wan_tiny.tools.held_out_loss import held_out_loss
 from galaxydit.pipelines.wan_tiny.tools.machine import fast_dtype, training_device
 from galaxydit.pipelines.wan_tiny.tools.muon import optimizers_for
@@ -40,6 +40,7 @@ Steps = Annotated[int, typer.Option(help="Training steps.")]
 Batch = Annotated[int, typer.Option(help="Clips a step.")]
 Rate = Annotated[float, typer.Option("--learning-rate", help="Its peak.")]
 Minutes = Annotated[float, typer.Option(help="Stop with a checkpoint after so many minutes.")]
+Shift = Annotated[float, typer.Option(help="Of the noise levels: a higher one trains more on what is decided early.")]
 Penalty = Annotated[float, typer.Option(help="Weight of the penalty on attention to padding.")]
 Clips = Annotated[World, typer.Option(help="Which clips to draw.")]
 WORK = Path("runs/wan-tiny")
@@ -121,10 +122,11 @@ def train_transformer(
     batch: Batch = 24,
     peak: Rate = 0.02,
     padding_penalty: Penalty = 0.02,
+    shift: Shift = TRAINING_SHIFT,
     minutes: Minutes = math.inf,
 ) -> None:
     """Train the transformer at a constant rate after a warm-up; `cooldown` ends the training."""
-    transformer.train(work, TransformerSettings(steps, batch, peak, padding_penalty), minutes)
+    transformer.train(work, TransformerSettings(steps, batch, peak, padding_penalty, shift=shift), minutes)
 
 
 @app.command("cooldown")
@@ -134,10 +136,12 @@ def cool_down(
     batch: Batch = 24,
     peak: Rate = 0.02,
     padding_penalty: Penalty = 0.02,
+    shift: Shift = TRAINING_SHIFT,
     minutes: Minutes = math.inf,
 ) -> None:
     """Train on from the stage `transformer`, with a rate that falls to nearly 0."""
-    transformer.train(work, TransformerSettings(steps, batch, peak, padding_penalty, cool_down=True), minutes)
+    settings = TransformerSettings(steps, batch, peak, padding_penalty, shift=shift, cool_down=True)
+    transformer.train(work, settings, minutes)
 
 
 @app.command("loss")

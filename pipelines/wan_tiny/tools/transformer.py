@@ -22,7 +22,7 @@ from galaxydit.pipelines.wan_tiny.tools.checkpoints import (
     save_checkpoint,
     training_steps,
 )
-from galaxydit.pipelines.wan_tiny.tools.denoiser import Denoiser, draw_batch
+from galaxydit.pipelines.wan_tiny.tools.denoiser import TRAINING_SHIFT, Denoiser, draw_batch
 from galaxydit.pipelines.wan_tiny.tools.machine import fast_dtype, training_device
 from galaxydit.pipelines.wan_tiny.tools.muon import optimizers_for
 from galaxydit.pipelines.wan_tiny.tools.training_latents import TEXT_TOKENS, load_latents
@@ -45,6 +45,7 @@ class TransformerSettings:
     peak: float  # rate of Muon; AdamW has a tenth
     padding_penalty: float
     branch_penalty: float = 0.02  # weight of `FirstBlock.floor_penalty`
+    shift: float = TRAINING_SHIFT  # of the noise levels
     cool_down: bool = False
 
     def rate_share(self, step: int) -> float:
@@ -106,7 +107,9 @@ def train(work: Path, settings: TransformerSettings, minutes: float = math.inf) 
     for step, bar in steps:
         if step % RELOAD_STEPS == 0:
             latents, tokens = load_latents(work)
-        batch = draw_batch(latents, mean.view(shape), std.view(shape), settings.batch, earlier_steps + step)
+        batch = draw_batch(
+            latents, mean.view(shape), std.view(shape), settings.batch, earlier_steps + step, settings.shift
+        )
         text = torch.where(batch.is_dropped[:, None], empty, tokens[batch.rows]).to(device)
         has_caption = ~batch.is_dropped.to(device)
         with autocast():

@@ -310,7 +310,7 @@ def test_an_interrupt_says_how_far_it_is_and_that_it_goes_on(
 
     monkeypatch.setattr(maker.VideoMaker, "_generate", interrupt)
     assert call("eval", "run", job_file, "--out", tmp_path / "run") == 130
-    assert "stopped, 2 of 6 done; the same command goes on" in capsys.readouterr().err
+    assert "stopped, 2 of 6 done; run the same command again to continue" in capsys.readouterr().err
 
 
 def test_ray_takes_an_address_or_none_and_its_options_need_it(job_file: Path, tmp_path: Path, capsys: Any):

@@ -118,6 +118,6 @@ def test_a_killed_node_ends_the_run_with_its_reason(drivers: dict[str, Driver]) 
 def test_a_batch_system_that_ends_a_job_is_told_how_far_it_is(drivers: dict[str, Driver]) -> None:
     code, output = drivers["ended job"].end()
     assert code == 128 + signal.SIGTERM
-    assert f"of {UNITS} done; the same command goes on" in output
+    assert f"of {UNITS} done; run the same command again to continue" in output
     assert "*** SIGTERM" not in output
     assert resume(drivers["ended job"]) == Outcome(UNITS, 0)
