@@ -13,7 +13,7 @@ from galaxydit.pipelines.table import DASH, Table, number
 
 DROPPED_BECAUSE = {  # by `compare_job.SELECTION`
     "not tried": "not tried, because similar settings are too slow or too fast",
-    "screened": "too slow or too fast on the first calibration prompt",
+    "screened": "too slow or too fast on the first calibration prompt, or 6 dB worse there than a faster one",
     "tuned": "slower and worse than others, or farther from the wanted speedups",
 }
 SCORES = ["PSNR dB", "worst prompt", "SSIM", "ahead of the best other", "speedup by seconds"]

@@ -17,6 +17,7 @@ from galaxydit.pipelines.trial_result import TrialResult
 
 SPEEDUP_MARGIN = 1.25  # settings further than this factor from all wanted speedups are dropped
 STANDARD_ERRORS = 2.0  # by which a bracket is widened
+HOPELESS = 6.0  # dB on the screening prompt below a faster setting, more than other prompts make up for
 
 COARSE = 4  # of a long run of settings, every fourth is tried first
 LONG_RUN = 12  # number of settings from which a run is long
@@ -95,11 +96,26 @@ def refined(tried: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
 
 
 def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
-    """Indices of the settings in the wanted range; the nearest beyond each end of the range counts as in it."""
+    """Indices of the settings in the wanted range that are not `HOPELESS`.
+
+    The nearest beyond each end of the range counts as in it, and so does the nearest slower than each wanted speedup,
+    because `bracket` may need it.
+    """
     low, high = math.log(min(speedups) / SPEEDUP_MARGIN), math.log(max(speedups) * SPEEDUP_MARGIN)
     slower = max((c.log_speedup for c in candidates if c.log_speedup < low), default=low)
     faster = min((c.log_speedup for c in candidates if c.log_speedup > high), default=high)
-    return [c.index for c in candidates if slower <= c.log_speedup <= faster]
+    near = [c for c in candidates if slower <= c.log_speedup <= faster]
+    anchors = {slower, faster}
+    for speedup in speedups:
+        anchors.add(max((c.log_speedup for c in near if c.log_speedup <= math.log(speedup)), default=low))
+    return [c.index for c in near if c.log_speedup in anchors or not _is_hopeless(c, near)]
+
+
+def _is_hopeless(candidate: Candidate, others: Sequence[Candidate]) -> bool:
+    """Whether one of `others` is at least as fast, and better by `HOPELESS`."""
+    return any(
+        c.changes and c.log_speedup >= candidate.log_speedup and c.psnr >= candidate.psnr + HOPELESS for c in others
+    )
 
 
 def pareto_front(settings: Sequence[T], point: Callable[[T], Any] = attrgetter("log_speedup", "psnr")) -> list[T]:

@@ -53,10 +53,15 @@ class Batch:
         return (1 - level) * self.clean + level * self.noise
 
 
-def draw_batch(latents: Tensor, mean: Tensor, std: Tensor, batch: int, step: int, shift: float) -> Batch:
-    """The clips, noise levels and noise of a step; a higher `shift` draws more of the high noise levels."""
+def draw_batch(
+    latents: Tensor, mean: Tensor, std: Tensor, weights: Tensor, batch: int, step: int, shift: float
+) -> Batch:
+    """The clips, noise levels and noise of a step; a higher `shift` draws more of the high noise levels.
+
+    A clip is drawn with a probability proportional to its entry of `weights`, `(clips,)`.
+    """
     generator = torch.Generator().manual_seed(step)
-    rows = torch.randint(len(latents), (batch,), generator=generator)
+    rows = torch.multinomial(weights, batch, replacement=True, generator=generator)
     clean = (latents[rows].float() - mean) / std
     is_dropped = torch.rand(batch, generator=generator) < CAPTION_DROPOUT
     uniform = (torch.arange(batch) + torch.rand(batch, generator=generator)) / batch

@@ -41,6 +41,7 @@ Batch = Annotated[int, typer.Option(help="Clips a step.")]
 Rate = Annotated[float, typer.Option("--learning-rate", help="Its peak.")]
 Minutes = Annotated[float, typer.Option(help="Stop with a checkpoint after so many minutes.")]
 Shift = Annotated[float, typer.Option(help="Of the noise levels: a higher one trains more on what is decided early.")]
+Orbits = Annotated[float, typer.Option(help="Weight of clips with an orbit, the motion that is learned last.")]
 Penalty = Annotated[float, typer.Option(help="Weight of the penalty on attention to padding.")]
 Clips = Annotated[World, typer.Option(help="Which clips to draw.")]
 WORK = Path("runs/wan-tiny")
@@ -123,10 +124,13 @@ def train_transformer(
     peak: Rate = 0.02,
     padding_penalty: Penalty = 0.02,
     shift: Shift = TRAINING_SHIFT,
+    orbits: Orbits = 1.0,
     minutes: Minutes = math.inf,
 ) -> None:
     """Train the transformer at a constant rate after a warm-up; `cooldown` ends the training."""
-    transformer.train(work, TransformerSettings(steps, batch, peak, padding_penalty, shift=shift), minutes)
+    transformer.train(
+        work, TransformerSettings(steps, batch, peak, padding_penalty, shift=shift, orbits=orbits), minutes
+    )
 
 
 @app.command("cooldown")
@@ -137,10 +141,11 @@ def cool_down(
     peak: Rate = 0.02,
     padding_penalty: Penalty = 0.02,
     shift: Shift = TRAINING_SHIFT,
+    orbits: Orbits = 1.0,
     minutes: Minutes = math.inf,
 ) -> None:
     """Train on from the stage `transformer`, with a rate that falls to nearly 0."""
-    settings = TransformerSettings(steps, batch, peak, padding_penalty, shift=shift, cool_down=True)
+    settings = TransformerSettings(steps, batch, peak, padding_penalty, shift=shift, orbits=orbits, cool_down=True)
     transformer.train(work, settings, minutes)
 
 

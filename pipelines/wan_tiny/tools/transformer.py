@@ -46,6 +46,7 @@ class TransformerSettings:
     padding_penalty: float
     branch_penalty: float = 0.02  # weight of `FirstBlock.floor_penalty`
     shift: float = TRAINING_SHIFT  # of the noise levels
+    orbits: float = 1.0  # how often a clip with an orbit is drawn, against another one
     cool_down: bool = False
 
     def rate_share(self, step: int) -> float:
@@ -65,7 +66,9 @@ def train(work: Path, settings: TransformerSettings, minutes: float = math.inf) 
     dtype = fast_dtype(device)
     path = _checkpoint_path(work, settings)
     latents, tokens = load_latents(work)
-    empty = build.build_tokenizer()([""], padding="max_length", max_length=TEXT_TOKENS, return_tensors="pt").input_ids
+    tokenizer = build.build_tokenizer()
+    empty = tokenizer([""], padding="max_length", max_length=TEXT_TOKENS, return_tensors="pt").input_ids
+    orbits = tokenizer.convert_tokens_to_ids("orbits")
     model = Denoiser().to(device)
     checkpoint = load_checkpoint(path)
     if checkpoint is None:
@@ -107,8 +110,9 @@ def train(work: Path, settings: TransformerSettings, minutes: float = math.inf) 
     for step, bar in steps:
         if step % RELOAD_STEPS == 0:
             latents, tokens = load_latents(work)
+        weights = torch.where((tokens == orbits).any(dim=1), settings.orbits, 1.0)
         batch = draw_batch(
-            latents, mean.view(shape), std.view(shape), settings.batch, earlier_steps + step, settings.shift
+            latents, mean.view(shape), std.view(shape), weights, settings.batch, earlier_steps + step, settings.shift
         )
         text = torch.where(batch.is_dropped[:, None], empty, tokens[batch.rows]).to(device)
         has_caption = ~batch.is_dropped.to(device)

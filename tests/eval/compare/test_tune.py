@@ -26,8 +26,13 @@ def test_screening_keeps_what_may_be_chosen_and_the_nearest_outside():
     assert screen([slow, slower, inside, fast, faster], [1.5, 3.0]) == [slow.index, inside.index, fast.index]
 
 
-def test_screening_drops_nothing_for_the_psnr_of_one_prompt():
-    assert screen([at(0, 2.0, 20), at(1, 2.0, 33), at(2, 1.9, 30)], [2.0]) == [0, 1, 2]
+def test_screening_drops_what_is_far_below_a_faster_setting_on_the_first_prompt():
+    tried = [at(0, 1.9, 20), at(1, 2.1, 33), at(2, 1.8, 26.9), at(3, 1.8, 27.1), at(4, 2.2, 20)]
+    assert screen(tried, [2.0]) == [0, 1, 3, 4]
+
+
+def test_screening_keeps_the_nearest_slower_setting_of_each_wanted_speedup_whatever_its_psnr():
+    assert screen([at(0, 1.4, 20), at(1, 1.45, 20), at(2, 2.1, 33)], [1.5, 2.0]) == [1, 2]
 
 
 def test_the_front_is_what_nothing_beats():

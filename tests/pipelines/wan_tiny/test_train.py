@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from galaxydit.pipelines.wan_tiny.tools import build, checkpoints, drawing, train, training_latents, transformer
 from galaxydit.pipelines.wan_tiny.tools.checkpoints import load_checkpoint, save_checkpoint
+from galaxydit.pipelines.wan_tiny.tools.denoiser import draw_batch
 
 STEPS = 4
 
@@ -192,6 +193,21 @@ def test_training_keeps_the_weights_in_16_bits_and_a_log(work, monkeypatch):
     assert (start["steps"], start["batch"], start["peak"], start["clips"]) == (2, 3, 1e-3, 8)
     assert [line["step"] for line in lines] == [1, 2]
     assert all(line["loss"] > 0 and line["branch_difference"] > 0 for line in lines)
+
+
+def test_clips_with_an_orbit_are_drawn_as_often_as_their_weight_says(work, monkeypatch):
+    _, tokens = training_latents.load_latents(work)
+    has_orbit = (tokens == build.build_tokenizer().convert_tokens_to_ids("orbits")).any(dim=1)
+    assert 0 < has_orbit.sum() < len(tokens)
+    batches = []
+
+    def spy(*arguments):
+        batches.append(draw_batch(*arguments))
+        return batches[-1]
+
+    monkeypatch.setattr(transformer, "draw_batch", spy)
+    train.train_transformer(work, 2, batch=16, peak=1e-3, orbits=0.0)
+    assert not has_orbit[torch.cat([batch.rows for batch in batches])].any()
 
 
 def test_latents_of_two_worlds_do_not_mix(work):
