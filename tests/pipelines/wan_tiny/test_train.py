@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers import AutoencoderKLWan, WanPipeline
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from galaxydit.pipelines.wan_tiny.tools import build, checkpoints, drawing, train, training_latents, transformer
 from galaxydit.pipelines.wan_tiny.tools.checkpoints import load_checkpoint, save_checkpoint
@@ -251,6 +251,13 @@ def test_the_export_loads_offline_and_generates(work, monkeypatch):
     ).frames
     assert frames.shape == (1, 5, 32, 32, 3)
     assert np.isfinite(frames).all()
+
+
+def test_the_mean_of_two_files_of_weights_is_written(tmp_path):
+    save_file({"a": torch.tensor([1.0, 2.0]).bfloat16()}, tmp_path / "one.safetensors")
+    save_file({"a": torch.tensor([3.0, -2.0]).bfloat16()}, tmp_path / "other.safetensors")
+    train.average_weights([tmp_path / "one.safetensors", tmp_path / "other.safetensors"], tmp_path / "mean.safetensors")
+    assert load_file(tmp_path / "mean.safetensors")["a"].tolist() == [2.0, 0.0]
 
 
 def test_a_kill_while_writing_a_checkpoint_leaves_the_previous_one(tmp_path, monkeypatch):
