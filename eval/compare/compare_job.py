@@ -1,8 +1,8 @@
 """A comparison as one job: calibrate the methods, tune them on calibration prompts, score them on other prompts.
 
 Tuning measures the settings of a method, first on one prompt (screening), which drops those outside the range of the
-wanted speedups and the hopeless ones, then on all tuning prompts, and keeps those near the wanted speedups; a method
-that is not tuned keeps all. A method fails if its calibration or a video fails.
+wanted speedups and those far below a faster one, then on all tuning prompts, and keeps those near the wanted speedups;
+a method that is not tuned keeps all. A method fails if its calibration or a video fails.
 """
 
 import warnings

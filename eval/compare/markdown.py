@@ -7,13 +7,15 @@ from typing import Any
 from galaxydit.calibration.bootstrap import FEWEST_PROMPTS
 from galaxydit.eval.compare.compare_job import Comparison
 from galaxydit.eval.compare.equal_compute import AtSpeedup, ScoredSetting
+from galaxydit.eval.compare.tune import DOMINANCE_MARGIN
 from galaxydit.foreign_text import in_markdown
 from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.table import DASH, Table, number
 
 DROPPED_BECAUSE = {  # by `compare_job.SELECTION`
     "not tried": "not tried, because similar settings are too slow or too fast",
-    "screened": "too slow or too fast on the first calibration prompt, or 6 dB worse there than a faster one",
+    "screened": "too slow or too fast on the first calibration prompt, "
+    f"or {DOMINANCE_MARGIN:g} dB below a faster one there",
     "tuned": "slower and worse than others, or farther from the wanted speedups",
 }
 SCORES = ["PSNR dB", "worst prompt", "SSIM", "ahead of the best other", "speedup by seconds"]

@@ -17,7 +17,7 @@ from galaxydit.pipelines.trial_result import TrialResult
 
 SPEEDUP_MARGIN = 1.25  # settings further than this factor from all wanted speedups are dropped
 STANDARD_ERRORS = 2.0  # by which a bracket is widened
-HOPELESS = 6.0  # dB on the screening prompt below a faster setting, more than other prompts make up for
+DOMINANCE_MARGIN = 6.0  # dB of the screening prompt; a guess at what the other prompts cannot make up for
 
 COARSE = 4  # of a long run of settings, every fourth is tried first
 LONG_RUN = 12  # number of settings from which a run is long
@@ -96,7 +96,7 @@ def refined(tried: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
 
 
 def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
-    """Indices of the settings in the wanted range that are not `HOPELESS`.
+    """Indices of the settings in the wanted range that none dominates by `DOMINANCE_MARGIN`.
 
     The nearest beyond each end of the range counts as in it, and so does the nearest slower than each wanted speedup,
     because `bracket` may need it.
@@ -108,13 +108,14 @@ def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[i
     anchors = {slower, faster}
     for speedup in speedups:
         anchors.add(max((c.log_speedup for c in near if c.log_speedup <= math.log(speedup)), default=low))
-    return [c.index for c in near if c.log_speedup in anchors or not _is_hopeless(c, near)]
+    return [c.index for c in near if c.log_speedup in anchors or not _is_dominated(c, near)]
 
 
-def _is_hopeless(candidate: Candidate, others: Sequence[Candidate]) -> bool:
-    """Whether one of `others` is at least as fast, and better by `HOPELESS`."""
+def _is_dominated(candidate: Candidate, others: Sequence[Candidate]) -> bool:
+    """Whether one of `others` is at least as fast, and better by `DOMINANCE_MARGIN`."""
     return any(
-        c.changes and c.log_speedup >= candidate.log_speedup and c.psnr >= candidate.psnr + HOPELESS for c in others
+        c.changes and c.log_speedup >= candidate.log_speedup and c.psnr >= candidate.psnr + DOMINANCE_MARGIN
+        for c in others
     )
 
 

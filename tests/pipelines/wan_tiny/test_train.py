@@ -218,6 +218,12 @@ def test_latents_of_two_worlds_do_not_mix(work):
         train.encode_clips(work, clips=16, batch=2)
 
 
+def test_latents_of_a_former_varied_world_do_not_mix_with_new_ones(work):
+    (work / "latents" / "world.txt").write_text("varied")
+    with pytest.raises(ValueError, match="expected varied"):
+        train.encode_clips(work, clips=16, batch=2, world=training_latents.World.VARIED)
+
+
 def test_training_normalises_by_the_statistics_of_the_weights_it_goes_on_from(work):
     train.train_transformer(work, steps=1, batch=2, peak=0.02)
     checkpoint = load_checkpoint(work / "transformer.pt")
