@@ -43,7 +43,6 @@ NO_RESULTS = (
     "4 plain videos or 2 hours",
     "0 to 120 dB",
     "their PSNR of 120 dB stands for infinity",
-    "2 dB behind an equally fast",
     "the largest one that kept a mean of 28 dB",
     "below 28 % of a profile's steps",
     "ends its workers within 30 s",
