@@ -14,7 +14,6 @@ CELL = 4  # pixels of a side: one position of the latent
 FRAMES_PER_POSE = 2
 POSES = 1 + (FRAMES - 1) // FRAMES_PER_POSE
 POSE_OF_FRAME = -(-np.arange(FRAMES) // FRAMES_PER_POSE)
-ORBIT_TURNS = (0.7, 1.2)
 TRAINING_SHARES = (0.25, 0.4, 0.15, 0.2)  # of `KINDS` of scene; training shows more scenes of several objects
 
 Array = NDArray[np.float32]
@@ -36,11 +35,8 @@ def render(scene: Scene, rng: np.random.Generator) -> Array:
     return np.clip(cells, 0.0, 1.0)[POSE_OF_FRAME].repeat(CELL, axis=1).repeat(CELL, axis=2)
 
 
-def object_path(motion: str, rng: np.random.Generator, turns: tuple[float, float] = ORBIT_TURNS) -> Array:
-    """Centre x, centre y and radius, `(poses, 3)`, as shares of the frame's side; y points down.
-
-    `turns` is the range of the turns of an orbit over the clip.
-    """
+def object_path(motion: str, rng: np.random.Generator) -> Array:
+    """Centre x, centre y and radius, `(poses, 3)`, as shares of the frame's side; y points down."""
     t = np.linspace(0.0, 1.0, POSES)
     radius = np.full(POSES, rng.uniform(0.13, 0.2))
     x, y = np.full(POSES, rng.uniform(0.2, 0.8)), np.full(POSES, rng.uniform(0.2, 0.8))
@@ -51,7 +47,7 @@ def object_path(motion: str, rng: np.random.Generator, turns: tuple[float, float
         shift = middle + way * (t - 0.5) * (dx + dy)
         x, y = (shift, y) if dx else (x, shift)
     elif motion == "orbits":
-        turn = rng.uniform(0, 2 * np.pi) + rng.choice([-1, 1]) * 2 * np.pi * rng.uniform(*turns) * t
+        turn = rng.uniform(0, 2 * np.pi) + rng.choice([-1, 1]) * 2 * np.pi * rng.uniform(0.7, 1.2) * t
         reach = rng.uniform(0.16, 0.26)
         x, y = rng.uniform(0.4, 0.6) + reach * np.cos(turn), rng.uniform(0.4, 0.6) + reach * np.sin(turn)
     elif motion == "bounces":

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import typer
 from diffusers import AutoencoderKLWan, WanPipeline
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import UMT5EncoderModel
 
@@ -162,17 +162,6 @@ def show_loss(
         losses = [held_out_loss(weights, world, clips, folder) for weights in (exported, trained)]
         change = losses[1] / losses[0] - 1
         typer.echo(f"{world} world: exported {losses[0]:.4f}, trained {losses[1]:.4f} ({change:+.1%}); {clips} clips")
-
-
-@app.command("mean")
-def average_weights(
-    files: Annotated[list[Path], typer.Argument(help="Files that training wrote beside its checkpoints.")],
-    out: Annotated[Path, typer.Option(help="The file to write, in bfloat16.")],
-) -> None:
-    """Average the transformers of several cool-downs of one training; the mean has less loss (arXiv 2203.05482)."""
-    weights = [load_file(file) for file in files]
-    mean = {name: torch.stack([each[name].float() for each in weights]).mean(dim=0).bfloat16() for name in weights[0]}
-    save_file(mean, out, metadata={"format": "pt"})
 
 
 @app.command()

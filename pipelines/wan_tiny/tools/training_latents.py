@@ -22,15 +22,11 @@ from galaxydit.pipelines.wan_tiny.tools.machine import training_device
 CLIP_SEED = 1
 TEXT_TOKENS = 24  # the longest caption of the grammar has 22 tokens
 SHARD_CLIPS = 64
-FIRST_WORLD_PERIOD = 3  # with World.VARIED, one clip of so many is of the first world, unless it has an orbit
-VARIED_VERSION = 2  # raised when the clips of the varied world change
+FIRST_WORLD_PERIOD = 3  # with World.VARIED, one clip of so many is of the first world
 
 
 class World(StrEnum):
-    """The first world (drawing.py), or the varied one (varied_drawing.py) with a third of clips of the first.
-
-    The clips of the first world that are mixed in have no orbits.
-    """
+    """The first world (drawing.py), or the varied one (varied_drawing.py) with a third of clips of the first."""
 
     FIRST = "first"
     VARIED = "varied"
@@ -39,10 +35,7 @@ class World(StrEnum):
 def draw_training_clip(index: int, world: World) -> tuple[str, NDArray[np.float32]]:
     """Caption and frames `(frames, height, width, 3)` in [0, 1] of training clip `index`."""
     if world is World.FIRST or index % FIRST_WORLD_PERIOD == 0:
-        caption, frames = drawing.draw_clip(index, CLIP_SEED)
-        # The first world has faster orbits, which are not to be learned for the same words.
-        if world is World.FIRST or "orbits" not in caption:
-            return caption, frames
+        return drawing.draw_clip(index, CLIP_SEED)
     return varied_drawing.draw_clip(index, CLIP_SEED)
 
 
@@ -102,15 +95,14 @@ def write_latents(work: Path, clips: int, batch: int, world: World, workers: int
 
 def _remember_world(path: Path, world: World) -> None:
     """Write the world beside the shards; refuse a folder whose shards are of another world or of an earlier version."""
-    version = f"varied, version {VARIED_VERSION}" if world is World.VARIED else world.value
     if path.exists():
         expected = path.read_text()
     else:
         has_shards = any(path.parent.glob("*.safetensors"))
-        expected = "a folder without shards of an earlier version" if has_shards else version
-    if expected != version:
-        raise refusal("world", version, expected, f"pass another --work: {path.parent} holds other clips")
-    path.write_text(version)
+        expected = "a folder without shards of an earlier version" if has_shards else world.value
+    if expected != world.value:
+        raise refusal("world", world.value, expected, f"pass another --work: {path.parent} holds other clips")
+    path.write_text(world)
 
 
 def load_latents(work: Path) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,6 @@ LARGEST_SHIFT = 0.15  # of a background's brightness
 STILL_SHARE = 0.25  # of clips whose background stands still
 BACKGROUND_SPEED = (0.25, 2.0)  # of those that move, / that of drawing.py
 OBJECT_SPEED = (0.75, 1.25)  # a slower object does not travel `MIN_TRAVEL` of detect.py
-ORBIT_TURNS = (0.65, 0.85)  # over a clip; in five poses, a model of this size does not learn a faster orbit
 TEXTURE_SCALE = (0.9, 2.0)  # radii of leaves / those of drawing.py
 LARGEST_RUSTLING = 0.25  # share of rustling leaves / that of drawing.py
 OBJECT_SIZE = 1.3  # radii of objects / those of drawing.py
@@ -109,7 +108,7 @@ def _draw_objects(scene: Scene, rng: np.random.Generator) -> list[Mask]:
 
 def _object_path(motion: str, speed: float, rng: np.random.Generator) -> Array:
     """Centre x, centre y and radius as `drawing.object_path` returns; straight paths are `speed` times as long."""
-    path = drawing.object_path(motion, rng, ORBIT_TURNS)
+    path = drawing.object_path(motion, rng)
     path[:, 2] *= OBJECT_SIZE
     if motion in DIRECTIONS:
         middle = path[:, :2].mean(axis=0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers import AutoencoderKLWan, WanPipeline
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from galaxydit.pipelines.wan_tiny.tools import build, checkpoints, drawing, train, training_latents, transformer
 from galaxydit.pipelines.wan_tiny.tools.checkpoints import load_checkpoint, save_checkpoint
@@ -218,12 +218,6 @@ def test_latents_of_two_worlds_do_not_mix(work):
         train.encode_clips(work, clips=16, batch=2)
 
 
-def test_latents_of_a_former_varied_world_do_not_mix_with_new_ones(work):
-    (work / "latents" / "world.txt").write_text("varied")
-    with pytest.raises(ValueError, match="expected varied"):
-        train.encode_clips(work, clips=16, batch=2, world=training_latents.World.VARIED)
-
-
 def test_training_normalises_by_the_statistics_of_the_weights_it_goes_on_from(work):
     train.train_transformer(work, steps=1, batch=2, peak=0.02)
     checkpoint = load_checkpoint(work / "transformer.pt")
@@ -257,13 +251,6 @@ def test_the_export_loads_offline_and_generates(work, monkeypatch):
     ).frames
     assert frames.shape == (1, 5, 32, 32, 3)
     assert np.isfinite(frames).all()
-
-
-def test_the_mean_of_two_files_of_weights_is_written(tmp_path):
-    save_file({"a": torch.tensor([1.0, 2.0]).bfloat16()}, tmp_path / "one.safetensors")
-    save_file({"a": torch.tensor([3.0, -2.0]).bfloat16()}, tmp_path / "other.safetensors")
-    train.average_weights([tmp_path / "one.safetensors", tmp_path / "other.safetensors"], tmp_path / "mean.safetensors")
-    assert load_file(tmp_path / "mean.safetensors")["a"].tolist() == [2.0, 0.0]
 
 
 def test_a_kill_while_writing_a_checkpoint_leaves_the_previous_one(tmp_path, monkeypatch):
