@@ -18,7 +18,7 @@ from galaxydit.proxies import PROXIES, proxies_of
 from galaxydit.request import PAPER, PROXY, SCHEDULE, Request
 from galaxydit.runtime.slope_guard import SlopeGuard
 
-LEADING = "modulated_input_cosine"  # of the shipped profile, by rank; all others are compared by their L1 distance
+LEADING = "block_output_cosine"  # of the shipped profile, by rank; all others are compared by their L1 distance
 THRESHOLD_RANGE = (1e-6, 10.0)  # in which one with the wanted compute is looked for
 
 
