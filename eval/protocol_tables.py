@@ -1,7 +1,7 @@
 """The tables of protocol 2: PSNR at equal compute, speed at equal PSNR, other methods, and bfloat16."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -64,10 +64,7 @@ def other_methods_section(results: Path, page: Path) -> str:
     ours = data.at(SHORT)
     rows = []
     for name in data.methods:
-        difference = DASH
-        compared = data.with_as_much_compute(name, ours.speedup)
-        if name != OURS and compared is not None:
-            difference = lead(ours.minus(compared))
+        difference = DASH if name == OURS else difference_at(data, OURS, (name,), SHORT)
         good, faster = data.as_good(name, ours.mean)
         if name == OURS:
             good = ours
@@ -167,13 +164,19 @@ def cell_at(data: ProtocolData, method: str, speedup: float) -> str:
         floor = rounding(data)
         return DASH if floor is None else f"{floor:.1f}"
     wanted = data.at(speedup).speedup
-    sides = [row for row in data.around(method, wanted) if row is not None]
-    texts = []
-    for row in sides:
-        text = f"{row.mean:.1f} ({min(row.values):.1f})"
-        texts.append(text if is_same(row.speedup, wanted) else f"{text} at {row.speedup:.2f}x")
+    text = on_both_sides(data, method, wanted, lambda row: f"{row.mean:.1f} ({min(row.values):.1f})")
     strongest = [data.strongest(kind, wanted) for kind in (PLAIN_CONTROLS, data.peers)]
-    return in_bold("; ".join(texts) or DASH, method in strongest)
+    return in_bold(text, method in strongest)
+
+
+def on_both_sides(data: ProtocolData, method: str, speedup: float, text_of: Callable[[Measured], str]) -> str:
+    """Text of the setting with this speedup, or of the next slower and faster ones, each with its own speedup."""
+    texts = []
+    for row in data.around(method, speedup):
+        if row is not None:
+            text = text_of(row)
+            texts.append(text if is_same(row.speedup, speedup) else f"at {row.speedup:.2f}x: {text}")
+    return "; ".join(texts) or DASH
 
 
 def in_bold(text: str, is_bold: bool) -> str:
@@ -181,7 +184,7 @@ def in_bold(text: str, is_bold: bool) -> str:
 
 
 def difference_table(data: ProtocolData) -> Table:
-    """Differences of PSNR to settings that have at least as much compute, with intervals."""
+    """Differences of PSNR with intervals; to settings on both sides where a method has none of the same speedup."""
     others = [name for name in data.methods if name not in (OURS, GENERAL, REPEATED)]
     pairs = [(OURS, (GENERAL,)), (OURS, PLAIN_CONTROLS)]
     pairs += [(OURS, (name,)) for name in others]
@@ -196,12 +199,15 @@ def difference_table(data: ProtocolData) -> Table:
 
 
 def difference_at(data: ProtocolData, method: str, others: Sequence[str], speedup: float) -> str:
-    """PSNR of a method at a requested speedup less that of the strongest of `others` with as much compute."""
+    """PSNR of a method at a requested speedup less that of the strongest of `others`, on both sides of the speedup.
+
+    The strongest one is chosen among the settings with at least as much compute.
+    """
     ours = data.requested(method, speedup)
     if ours is None:
         return DASH
-    found = data.with_as_much_compute(data.strongest(others, ours.speedup), ours.speedup)
-    return DASH if found is None else lead(ours.minus(found))
+    other = data.strongest(others, ours.speedup)
+    return on_both_sides(data, other, ours.speedup, lambda row: lead(ours.minus(row)))
 
 
 def speed_table(data: ProtocolData, target: float) -> Table:
@@ -244,6 +250,5 @@ def ratio_of(ours: Measured, good: Measured | None, faster: Measured | None) -> 
 
 
 def mean_psnr(data: ProtocolData, method: str, speedup: float) -> str:
-    """Mean PSNR of a method with at least as much compute as this project at a requested speedup."""
-    found = data.with_as_much_compute(method, data.at(speedup).speedup)
-    return DASH if found is None else f"{fmean(found.values):.1f}"
+    """Mean PSNR of a method at a requested speedup, or of its settings on both sides."""
+    return on_both_sides(data, method, data.at(speedup).speedup, lambda row: f"{row.mean:.1f}")

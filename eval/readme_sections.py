@@ -28,7 +28,7 @@ from galaxydit.eval.protocol_tables import (
 from galaxydit.pipelines.table import DASH, Table, digits
 
 GAINED = (SHORT, 3.0)
-EVENLY = "fewer steps"
+AT_LEVELS, SEARCHED, EVENLY = PLAIN_CONTROLS
 TABLES = Path(FOLDER) / "tables.md"
 KNOWN_PEERS = ("EasyCache", "MagCache", "TeaCache", "DiCache", "FirstBlockCache", "DBCache + TaylorSeer")
 
@@ -61,21 +61,17 @@ def timed_row(name: str, timed: TimedPipeline, field: str, unit: float) -> list[
 
 
 def quality_rows(data: ProtocolData) -> list[list[str]]:
-    """Rows of the first table: PSNR of this project and of the strongest control, and their difference."""
-    strongest = [data.strongest(PLAIN_CONTROLS, data.at(speedup).speedup) for speedup in GAINED]
-    controls = [mean_psnr(data, name, speedup) for name, speedup in zip(strongest, GAINED, strict=True)]
+    """Rows of the first table: PSNR of this project and of plain steps, and the lead over the strongest of those."""
+    methods = {
+        "PSNR, calibrated, dB": OURS,
+        "PSNR, not calibrated, dB": GENERAL,
+        "PSNR of fewer plain steps, at the noise levels of galaxydit's full steps, dB": AT_LEVELS,
+        "PSNR of fewer plain steps, at noise levels that a search found, dB": SEARCHED,
+        "PSNR of fewer plain steps, at the scheduler's noise levels, dB": EVENLY,
+    }
+    rows = [[name, DASH, *(mean_psnr(data, method, at) for at in GAINED)] for name, method in methods.items()]
     differences = [difference_at(data, OURS, PLAIN_CONTROLS, speedup) for speedup in GAINED]
-    return [
-        ["PSNR, calibrated, dB", DASH, *(mean_psnr(data, OURS, speedup) for speedup in GAINED)],
-        ["PSNR, not calibrated, dB", DASH, *(mean_psnr(data, GENERAL, speedup) for speedup in GAINED)],
-        ["PSNR of fewer plain steps, at the best noise levels that we found, dB", DASH, *controls],
-        ["calibrated minus these, dB", DASH, *differences],
-        [
-            "PSNR of fewer plain steps, at the scheduler's noise levels, dB",
-            DASH,
-            *(mean_psnr(data, EVENLY, speedup) for speedup in GAINED),
-        ],
-    ]
+    return [*rows, ["calibrated minus the best of the plain steps, dB", DASH, *differences]]
 
 
 def lead_section(results: Path, page: Path) -> str:

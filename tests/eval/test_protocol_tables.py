@@ -120,19 +120,21 @@ def test_captions_count_that_all_methods_finished(results: Path) -> None:
 def test_a_setting_of_this_compute_stands_alone_and_others_show_both_sides(results: Path) -> None:
     made = equal_compute_section(results, PAGE)
     assert cells_of(made, "galaxydit calibrated")[:2] == ["44.0 (41.0)", "40.0 (37.0)"]
-    assert cells_of(made, "SeaCache order 1")[1] == "41.0 (38.0) at 1.60x; 37.0 (34.0) at 2.10x"
-    assert cells_of(made, "Spectrum")[1] == "**42.0 (39.0) at 2.20x**", (
+    assert cells_of(made, "SeaCache order 1")[1] == "at 1.60x: 41.0 (38.0); at 2.10x: 37.0 (34.0)"
+    assert cells_of(made, "Spectrum")[1] == "**at 2.20x: 42.0 (39.0)**", (
         "a faster and better setting stands for slower ones"
     )
     assert cells_of(made, "TaylorSeer")[1] == "35.0 (32.0)", "the setting that is slower and worse does not count"
     assert "Rounding alone leaves 90.0 dB" in made
 
 
-def test_differences_are_taken_to_settings_with_as_much_compute(results: Path) -> None:
+def test_differences_are_taken_to_the_same_speedup_or_to_both_sides_of_it(results: Path) -> None:
     made = equal_compute_section(results, PAGE)
     assert cells_of(made, "galaxydit calibrated - the strongest control")[:2] == ["+1.0 (+1.0 to +1.0)"] * 2
-    assert cells_of(made, "galaxydit calibrated - SeaCache order 1")[1] == "-1.0 (-1.0 to -1.0)"
-    assert cells_of(made, "galaxydit calibrated - DBCache planned masks")[0] == "+3.5 (+3.5 to +3.5)", "slowest setting"
+    at_2x = cells_of(made, "galaxydit calibrated - SeaCache order 1")[1]
+    assert at_2x == "at 1.60x: -1.0 (-1.0 to -1.0); at 2.10x: +3.0 (+3.0 to +3.0)"
+    all_faster = cells_of(made, "galaxydit calibrated - DBCache planned masks")[0]
+    assert all_faster == "at 1.70x: +3.5 (+3.5 to +3.5)"
 
 
 def test_at_equal_psnr_the_settings_on_both_sides_of_the_target_are_shown(results: Path) -> None:
@@ -151,7 +153,8 @@ def test_at_equal_psnr_the_settings_on_both_sides_of_the_target_are_shown(result
 def test_other_methods_have_the_captions_that_they_finished(results: Path) -> None:
     made = other_methods_section(results, PAGE)
     assert "n = 6 captions" in made
-    assert cells_of(made, "EasyCache")[1:] == ["-1.0 (-1.0 to -1.0)", "1.30x", "0.80 to 1.54"]
+    both_sides = "at 1.30x: -1.0 (-1.0 to -1.0); at 2.50x: +10.0 (+10.0 to +10.0)"
+    assert cells_of(made, "EasyCache")[1:] == [both_sides, "1.30x", "0.80 to 1.54"]
     assert cells_of(made, "Pyramid Attention Broadcast")[2:] == ["none", "above 1.67"]
 
 
@@ -171,13 +174,18 @@ def test_bfloat16_stands_beside_its_rounding(results: Path) -> None:
     assert "Without data: galaxydit uncalibrated, plain at scheduled levels" in made
 
 
-def test_the_readme_shows_the_strongest_control_in_float32(results: Path, first: ProtocolData) -> None:
+def test_the_readme_shows_controls_and_the_lead_over_the_strongest_in_float32(
+    results: Path, first: ProtocolData
+) -> None:
     rows = {name: cells for name, *cells in quality_rows(first)}
     assert rows["PSNR, calibrated, dB"] == ["-", "40.0", "32.0"]
-    assert rows["PSNR of fewer plain steps, at the best noise levels that we found, dB"] == ["-", "39.0", "33.0"]
-    assert rows["calibrated minus these, dB"] == ["-", "+1.0 (+1.0 to +1.0)", "-1.0 (-1.0 to -1.0)"]
+    controls = [cells for name, cells in rows.items() if "fewer plain steps" in name]
+    assert controls == [["-", "37.0", "29.0"], ["-", "39.0", "33.0"], ["-", "23.0", "18.0"]]
+    lead = rows["calibrated minus the best of the plain steps, dB"]
+    assert lead == ["-", "+1.0 (+1.0 to +1.0)", "-1.0 (-1.0 to -1.0)"]
     assert cells_of(lead_section(results, PAGE), "minus the strongest control")[2] == "-1.0 (-1.0 to -1.0)"
-    assert cells_of(peers_section(results, PAGE), "EasyCache") == ["1.30x", "0.80 to 1.54", "41.0", "40.0", "6"]
+    easy_cache = ["1.30x", "0.80 to 1.54", "at 1.30x: 41.0; at 2.50x: 30.0", "40.0", "6"]
+    assert cells_of(peers_section(results, PAGE), "EasyCache") == easy_cache
 
 
 def test_the_picture_has_the_measured_settings_of_all_methods_on_common_captions(results: Path) -> None:
