@@ -1,5 +1,6 @@
 """The run folder of an earlier version is read, and is extended only if a mixture of versions is allowed."""
 
+import json
 import logging
 import re
 import shutil
@@ -9,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.jobs.job import Variant
+from galaxydit.eval.jobs.job import Job, Variant
 from galaxydit.eval.jobs.run_job import load_run, open_run, run_job
 from galaxydit.eval.report.payload import page_data
 from galaxydit.eval.report.read_run import read_run
-from galaxydit.pipelines.conditions import code_identity
+from galaxydit.pipelines.conditions import code_identity, hash_weights
+from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.runs import Outcome
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -41,17 +43,33 @@ def test_an_earlier_run_is_read_by_its_own_names_of_files(stored: Path):
     assert run_job(job, store) == Outcome(4, 0)  # nothing is left, so no version is mixed
 
 
-def test_an_earlier_run_is_extended_only_if_a_mixture_of_versions_is_allowed(
-    stored: Path, caplog: pytest.LogCaptureFixture
-):
+@pytest.fixture
+def longer_job(stored: Path) -> Job:
+    """The job of the stored run, with one more variant."""
     _, job = load_run(stored)
-    job = replace(job, variants=(*job.variants, Variant("third", "fewer-steps", {"steps": 3})))
-    store = open_run(stored, job)
+    return replace(job, variants=(*job.variants, Variant("third", "fewer-steps", {"steps": 3})))
+
+
+def test_a_run_of_former_weights_is_not_extended(stored: Path, longer_job: Job):
+    expected = "belongs to another model. Changed: weights.transformer: .* Take a new --out"
+    with pytest.raises(GalaxyDiTError, match=expected):
+        run_job(longer_job, open_run(stored, longer_job), allow_mixed_versions=True)
+    assert len(read_run(stored).records) == 4
+
+
+def test_an_earlier_run_is_extended_only_if_a_mixture_of_versions_is_allowed(
+    stored: Path, longer_job: Job, caplog: pytest.LogCaptureFixture
+):
+    model = json.loads((stored / "model.json").read_text())
+    # As if the earlier version had had the weights of today.
+    model["weights"]["transformer"] = hash_weights(load_pipeline("wan-tiny").transformer)
+    (stored / "model.json").write_text(json.dumps(model))
+    store = open_run(stored, longer_job)
     expected = rf"holds videos of other versions: .*code unknown -> {code_identity()}; take a new --out, or"
     with pytest.raises(GalaxyDiTError, match=expected):
-        run_job(job, store)
+        run_job(longer_job, store)
     assert len(store.unit_ids()) == 4
     with caplog.at_level(logging.WARNING):
-        assert run_job(job, store, allow_mixed_versions=True) == Outcome(5, 0)
+        assert run_job(longer_job, store, allow_mixed_versions=True) == Outcome(5, 0)
     assert re.search(rf"mixes versions: .*code unknown -> {code_identity()}", caplog.text)
     assert read_run(stored).records[-1].code == code_identity()
