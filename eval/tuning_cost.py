@@ -1,11 +1,13 @@
-"""Counts what tuning spent: `python -m galaxydit.eval.tuning_cost FOLDER --out eval/results/protocol-2/tuning.json`.
+"""What tuning spent and promised: `python -m galaxydit.eval.tuning_cost FOLDER --out FILE`.
 
-FOLDER is the --out of `galaxydit compare`; the counts are of its videos of tuning captions.
+FOLDER is the --out of `galaxydit compare`. The counts are of its videos of tuning captions. The PSNRs are of the
+settings that tuning chose: on the tuning captions, and on the captions that were scored.
 """
 
 import argparse
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from galaxydit.eval.compare.plan import SCORING_SEED, TUNING_SEED
@@ -16,24 +18,38 @@ from galaxydit.eval.protocol_data import FOLDER
 from galaxydit.eval.protocol_tables import NOT_YET
 from galaxydit.files import write_json
 from galaxydit.pipelines.runs import Store
-from galaxydit.pipelines.table import Table
+from galaxydit.pipelines.table import Table, number
 
 NAME = "tuning.json"
+TUNED, SCORED = "psnr_tuned", "psnr_scored"  # keys of a row
 
 
-def tuning_cost(videos: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """By method, the numbers of settings that were tried and of videos, from the data of videos' units."""
-    settings: dict[str, set[str]] = {}
-    counts: dict[str, int] = {}
+Video = tuple[Mapping[str, Any], float]
+"""What a unit made, as its data, and the PSNR in dB."""
+
+
+def tuning_cost(videos: Iterable[Video]) -> dict[str, dict[str, float]]:
+    """By method: the settings tried, their videos, and the mean PSNRs of the chosen settings on both kinds of captions.
+
+    A setting is chosen if it was scored. Without one, a method has counts alone.
+    """
+    tuned: dict[str, dict[str, list[float]]] = {}  # PSNRs by method and setting
+    scored: dict[str, dict[str, list[float]]] = {}
     slugs = {slug_of(name): name for name in declared()}
-    for data in videos:
-        variant = data["variant"]
-        if variant["name"] == BASELINE or not TUNING_SEED <= data["seed"] < SCORING_SEED:
+    for data, psnr in videos:
+        variant, seed = data["variant"], data["seed"]
+        if variant["name"] == BASELINE or seed < TUNING_SEED:
             continue
-        method = slugs.get(variant["method"], variant["method"])
-        settings.setdefault(method, set()).add(variant["name"])
-        counts[method] = counts.get(method, 0) + 1
-    return {method: {"settings": len(settings[method]), "videos": counts[method]} for method in sorted(counts)}
+        settings = (scored if seed >= SCORING_SEED else tuned).setdefault(slugs[variant["method"]], {})
+        settings.setdefault(variant["name"], []).append(psnr)
+    rows: dict[str, dict[str, float]] = {}
+    for method, settings in sorted(tuned.items()):
+        rows[method] = {"settings": len(settings), "videos": sum(map(len, settings.values()))}
+        chosen = settings.keys() & scored.get(method, {}).keys()
+        if chosen:
+            rows[method][TUNED] = fmean(fmean(settings[name]) for name in sorted(chosen))
+            rows[method][SCORED] = fmean(fmean(scored[method][name]) for name in sorted(chosen))
+    return rows
 
 
 def tuning_section(results: Path, page: Path) -> str:
@@ -41,8 +57,18 @@ def tuning_section(results: Path, page: Path) -> str:
     path = results / FOLDER / NAME
     if not path.exists():
         return NOT_YET
-    rows = [[label(name), str(row["settings"]), str(row["videos"])] for name, row in read(path).items()]
-    return Table(("method", "settings tried", "videos"), rows).markdown()
+    rows = []
+    for name, row in read(path).items():
+        psnrs = [number(row.get(key), ".1f") for key in (TUNED, SCORED)]
+        rows.append([label(name), str(row["settings"]), str(row["videos"]), *psnrs])
+    headings = (
+        "method",
+        "settings tried",
+        "videos",
+        "PSNR of the chosen ones, dB",
+        "the same on the scored captions, dB",
+    )
+    return Table(headings, rows).markdown()
 
 
 def main() -> None:
@@ -52,7 +78,8 @@ def main() -> None:
     given = parser.parse_args()
     store = Store(given.folder)
     records = [record for _, record, _ in store.survey(sorted(store.unit_ids())) if record is not None]
-    write_json(given.out, tuning_cost(record.data for record in records if "calibrates" not in record.data))
+    made = [record for record in records if record.is_done and "calibrates" not in record.data]
+    write_json(given.out, tuning_cost((record.data, record.result["metrics"].get("psnr", 0.0)) for record in made))
 
 
 if __name__ == "__main__":
