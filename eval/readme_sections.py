@@ -65,7 +65,7 @@ def quality_rows(data: ProtocolData) -> list[list[str]]:
     methods = {
         "PSNR, calibrated, dB": OURS,
         "PSNR, not calibrated, dB": GENERAL,
-        "PSNR of fewer plain steps, at the noise levels of galaxydit's full steps, dB": AT_LEVELS,
+        "PSNR of fewer plain steps, at the noise levels that the calibrated galaxydit computes, dB": AT_LEVELS,
         "PSNR of fewer plain steps, at noise levels that a search found, dB": SEARCHED,
         "PSNR of fewer plain steps, at the scheduler's noise levels, dB": EVENLY,
     }
