@@ -31,7 +31,7 @@ Video = tuple[Mapping[str, Any], float]
 def tuning_cost(videos: Iterable[Video]) -> dict[str, dict[str, float]]:
     """By method: the settings tried, their videos, and the mean PSNRs of the chosen settings on both kinds of captions.
 
-    A setting is chosen if it was scored. Without one, a method has counts alone.
+    A setting is chosen if it was scored on as many captions as any other. Without one, a method has counts alone.
     """
     tuned: dict[str, dict[str, list[float]]] = {}  # PSNRs by method and setting
     scored: dict[str, dict[str, list[float]]] = {}
@@ -45,10 +45,12 @@ def tuning_cost(videos: Iterable[Video]) -> dict[str, dict[str, float]]:
     rows: dict[str, dict[str, float]] = {}
     for method, settings in sorted(tuned.items()):
         rows[method] = {"settings": len(settings), "videos": sum(map(len, settings.values()))}
-        chosen = settings.keys() & scored.get(method, {}).keys()
+        of_method = scored.get(method, {})
+        most = max(map(len, of_method.values()), default=0)  # fewer: another choice was scored later
+        chosen = sorted(name for name in settings if len(of_method.get(name, ())) == most > 0)
         if chosen:
-            rows[method][TUNED] = fmean(fmean(settings[name]) for name in sorted(chosen))
-            rows[method][SCORED] = fmean(fmean(scored[method][name]) for name in sorted(chosen))
+            rows[method][TUNED] = fmean(fmean(settings[name]) for name in chosen)
+            rows[method][SCORED] = fmean(fmean(of_method[name]) for name in chosen)
     return rows
 
 

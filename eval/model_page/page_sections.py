@@ -45,7 +45,7 @@ def figures_section(results: Path, page: Path) -> str:
 
 
 def proxies_section(results: Path, page: Path) -> str:
-    """Spearman's rho of each proxy with the error of reuse; of the distances of a proxy, the L1 distance alone."""
+    """Spearman's rho of each proxy with the error of reuse."""
     return _section(results, FIGURES, lambda content: proxies_table(figures_in(content)).markdown())
 
 
@@ -101,9 +101,9 @@ def _with_goal(name: str, figure: Figure, least: float | None) -> tuple[str, ...
 
 def proxies_table(figures: Mapping[str, Figure]) -> Table:
     rows = []
-    for name, proxy in PROXIES.items():
+    for name in PROXIES:
         along, between = (figures.get(f"rho of {name} {way}") for way in ("along steps", "between videos"))
-        if proxy.distance == "l1" and along is not None and between is not None:
+        if along is not None and between is not None:
             cells = [f"{figure.value:.2f} ({figure.low:.2f} to {figure.high:.2f})" for figure in (along, between)]
             rows.append((along.value, (name, *cells)))
     rows.sort(reverse=True)

@@ -30,10 +30,12 @@ def test_the_chosen_settings_have_their_psnr_on_tuning_and_on_scored_captions() 
         video("taylorseer-1", "taylorseer", TUNING_SEED, 50.0),
         video("taylorseer-1", "taylorseer", TUNING_SEED + 1, 40.0),
         video("taylorseer-2", "taylorseer", TUNING_SEED, 10.0),  # not chosen
+        video("taylorseer-3", "taylorseer", TUNING_SEED, 20.0),  # chosen by an earlier tuning of fewer captions
+        video("taylorseer-3", "taylorseer", SCORING_SEED, 20.0),
         video("taylorseer-1", "taylorseer", SCORING_SEED, 30.0),
         video("taylorseer-1", "taylorseer", SCORING_SEED + 1, 36.0),
     ]
-    counts = {"settings": 2, "videos": 3}
+    counts = {"settings": 3, "videos": 4}
     assert tuning_cost(videos) == {"TaylorSeer": {**counts, "psnr_tuned": 45.0, "psnr_scored": 33.0}}
 
 

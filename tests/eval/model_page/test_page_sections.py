@@ -54,9 +54,9 @@ def test_a_goal_that_is_missed_is_marked(results: Path) -> None:
     assert lines[-1] == "| attention on words, of the block that has least | 0.6 | 0.5 to 0.7 | 48 | 0.5 |"
 
 
-def test_proxies_are_in_the_order_of_their_rho_along_steps_each_once(results: Path) -> None:
+def test_proxies_are_in_the_order_of_their_rho_along_steps(results: Path) -> None:
     _, _, *rows = page_sections.proxies_section(results, PAGE).splitlines()
-    assert [row.split(" | ")[0] for row in rows] == ["| block_output", "| block_input"]
+    assert [row.split(" | ")[0] for row in rows] == ["| block_output", "| block_output_l2", "| block_input"]
 
 
 def test_the_former_weights_stand_beside_the_shipped_ones(results: Path) -> None:
