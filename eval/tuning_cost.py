@@ -24,8 +24,8 @@ NAME = "tuning.json"
 TUNED, SCORED = "psnr_tuned", "psnr_scored"  # keys of a row
 
 
-Video = tuple[Mapping[str, Any], float]
-"""What a unit made, as its data, and the PSNR in dB."""
+Video = tuple[Mapping[str, Any], Mapping[str, float]]
+"""The data of a video's unit, and its metrics."""
 
 
 def tuning_cost(videos: Iterable[Video]) -> dict[str, dict[str, float]]:
@@ -36,17 +36,18 @@ def tuning_cost(videos: Iterable[Video]) -> dict[str, dict[str, float]]:
     tuned: dict[str, dict[str, list[float]]] = {}  # PSNRs by method and setting
     scored: dict[str, dict[str, list[float]]] = {}
     slugs = {slug_of(name): name for name in declared()}
-    for data, psnr in videos:
+    for data, metrics in videos:
         variant, seed = data["variant"], data["seed"]
         if variant["name"] == BASELINE or seed < TUNING_SEED:
             continue
-        settings = (scored if seed >= SCORING_SEED else tuned).setdefault(slugs[variant["method"]], {})
-        settings.setdefault(variant["name"], []).append(psnr)
+        method = slugs.get(variant["method"], variant["method"])
+        settings = (scored if seed >= SCORING_SEED else tuned).setdefault(method, {})
+        settings.setdefault(variant["name"], []).append(metrics["psnr"])
     rows: dict[str, dict[str, float]] = {}
     for method, settings in sorted(tuned.items()):
         rows[method] = {"settings": len(settings), "videos": sum(map(len, settings.values()))}
         of_method = scored.get(method, {})
-        most = max(map(len, of_method.values()), default=0)  # fewer: another choice was scored later
+        most = max(map(len, of_method.values()), default=0)  # fewer: chosen while fewer captions were scored
         chosen = sorted(name for name in settings if len(of_method.get(name, ())) == most > 0)
         if chosen:
             rows[method][TUNED] = fmean(fmean(settings[name]) for name in chosen)
@@ -81,7 +82,7 @@ def main() -> None:
     store = Store(given.folder)
     records = [record for _, record, _ in store.survey(sorted(store.unit_ids())) if record is not None]
     made = [record for record in records if record.is_done and "calibrates" not in record.data]
-    write_json(given.out, tuning_cost((record.data, record.result["metrics"].get("psnr", 0.0)) for record in made))
+    write_json(given.out, tuning_cost((record.data, record.result["metrics"]) for record in made))
 
 
 if __name__ == "__main__":

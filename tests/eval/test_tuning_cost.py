@@ -11,7 +11,7 @@ from galaxydit.files import write_json
 
 
 def video(name: str, method: str, seed: int, psnr: float = 40.0) -> Video:
-    return {"variant": {"name": name, "method": method}, "seed": seed}, psnr
+    return {"variant": {"name": name, "method": method}, "seed": seed}, {"psnr": psnr}
 
 
 def test_videos_of_tuning_captions_are_counted_by_method() -> None:
@@ -19,6 +19,7 @@ def test_videos_of_tuning_captions_are_counted_by_method() -> None:
         video("taylorseer-1", "taylorseer", TUNING_SEED),
         video("taylorseer-1", "taylorseer", TUNING_SEED + 1),
         video("taylorseer-2", "taylorseer", TUNING_SEED),
+        video("spectrum-1", "spectrum", SCORING_SEED),
         video(BASELINE, "", TUNING_SEED),
         video(BASELINE, "", SCORING_SEED),
     ]
@@ -30,7 +31,7 @@ def test_the_chosen_settings_have_their_psnr_on_tuning_and_on_scored_captions() 
         video("taylorseer-1", "taylorseer", TUNING_SEED, 50.0),
         video("taylorseer-1", "taylorseer", TUNING_SEED + 1, 40.0),
         video("taylorseer-2", "taylorseer", TUNING_SEED, 10.0),  # not chosen
-        video("taylorseer-3", "taylorseer", TUNING_SEED, 20.0),  # chosen by an earlier tuning of fewer captions
+        video("taylorseer-3", "taylorseer", TUNING_SEED, 20.0),  # chosen while fewer captions were scored
         video("taylorseer-3", "taylorseer", SCORING_SEED, 20.0),
         video("taylorseer-1", "taylorseer", SCORING_SEED, 30.0),
         video("taylorseer-1", "taylorseer", SCORING_SEED + 1, 36.0),

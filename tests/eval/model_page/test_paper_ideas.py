@@ -12,11 +12,12 @@ from galaxydit.eval.model_page.idea_tables import (
     differences_table,
     variants_table,
 )
-from galaxydit.eval.model_page.idea_variants import variants_of
+from galaxydit.eval.model_page.idea_variants import LEADING, variants_of
 from galaxydit.eval.model_page.in_parallel import mapped
-from galaxydit.eval.model_page.paper_ideas import IdeaTask, find_threshold, generate_variants
+from galaxydit.eval.model_page.paper_ideas import SHIPPED_PROFILE, IdeaTask, find_threshold, generate_variants
 from galaxydit.pipelines.compute_counter import measure_parts
 from galaxydit.pipelines.published_models import WAN_TINY
+from galaxydit.profiles.schema import read_profile
 from galaxydit.proxies import PROXIES
 from galaxydit.runtime.recognition import family_of
 
@@ -67,3 +68,7 @@ def test_differences_are_paired_by_caption():
 
 def test_one_process_keeps_the_order():
     assert list(mapped(str.upper, ["a", "b"], 1)) == ["A", "B"]
+
+
+def test_the_leading_proxy_is_that_of_the_shipped_profile() -> None:
+    assert read_profile(SHIPPED_PROFILE).evidence.ranking[0].proxy == LEADING

@@ -18,7 +18,7 @@ STORED = [
 
 
 def test_every_stored_profile_is_read() -> None:
-    assert ROOT / "galaxydit" / "profiles" / "wan-tiny.json" in STORED
+    assert len(STORED) == 1  # ten more, of other calibrations, belonged to former weights
     for path in STORED:
         assert read_profile(path).schema_version == SCHEMA_VERSION
 
