@@ -51,10 +51,21 @@ class ResultsFile:
                     before, prompts = f"head -n {count} {prompts} > {count}.txt && ", f"{count}.txt"
         speedups = ",".join(f"{speedup:g}" for speedup in plan["speedups"])
         methods = ",".join(dict.fromkeys(row["method"] for row in self.data["rows"]))
+        tuned = f"--tune-prompts {plan['tuned']}"
+        if plan.get("settings_of"):
+            tuned = f"--settings-of {path_of(plan['settings_of'])}"
         return (
             f"{before}galaxydit compare --dtype {self.data['conditions']['dtype']} --prompts {prompts} "
-            f'--seeds {self.seeds} --speedups {speedups} --tune-prompts {plan["tuned"]} --methods "{methods}"'
+            f'--seeds {self.seeds} --speedups {speedups} {tuned} --methods "{methods}"'
         )
+
+
+def path_of(digest: str) -> str:
+    """The committed results.json with a digest; FILE if there is none."""
+    for path in sorted(RESULTS.rglob("results.json")):
+        if read(path).get("digest") == digest:
+            return str(path.relative_to(ROOT))
+    return "FILE"
 
 
 def kind_of(method: str) -> str:

@@ -1,5 +1,6 @@
 """A comparison as one job: calibrate the methods, tune them on calibration prompts, score them on other prompts.
 
+With the settings of another comparison nothing is tuned.
 Tuning measures the settings of a method, first on one prompt (screening), which drops those outside the range of the
 wanted speedups and those far below a faster one, then on all tuning prompts, and keeps those near the wanted speedups;
 a method that is not tuned keeps all. A method fails if its calibration or a video fails.
@@ -18,6 +19,7 @@ from galaxydit.errors import ExtrapolationWarning, FullComputeWarning, GalaxyDiT
 from galaxydit.eval.compare.contender import Contender
 from galaxydit.eval.compare.equal_compute import AtSpeedup, ScoredSetting, compare_at, score
 from galaxydit.eval.compare.plan import RESULTS, ComparisonPlan
+from galaxydit.eval.compare.scored_settings import ScoredSettings
 from galaxydit.eval.compare.tune import Candidate, bracket, candidate, coarse, refined, screen
 from galaxydit.eval.jobs.job import PLAIN, Job, calibration_of
 from galaxydit.eval.jobs.maker import VideoMaker
@@ -71,6 +73,7 @@ class Comparison:
 class CompareJob:
     """A comparison in the folder `out` with the model and settings of `job`, which a later run continues or extends.
 
+    `scored` has the settings to score in place of tuning; the plan names its digest.
     `progress` is called with the stage's name and the numbers of its finished and of all units. Raises GalaxyDiTError
     if the folder holds another comparison, or videos of other versions unless `allow_mixed_versions`.
     """
@@ -84,8 +87,12 @@ class CompareJob:
         progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
         executor: Executor | None = None,
         *,
+        scored: ScoredSettings | None = None,
         allow_mixed_versions: bool = False,
     ) -> None:
+        self.scored = scored
+        if scored is not None:
+            plan = replace(plan, settings_of=scored.digest)
         self.contenders, self.plan, self.out, self.progress = list(contenders), plan, out, progress
         job = replace(job, comparison=True, metrics=METRICS, video="lossless", variants=(PLAIN,))
         job = replace(job, calibration=plan.tuning_prompts)
@@ -109,8 +116,8 @@ class CompareJob:
             plain = self.tuning.units()[:1]
             first = video_record(self._run("plain", plain, [""])[0])
             (made,) = results(plain, self.store)  # raises if it failed
-            generations = self.plan.generations([each.method for each in self.contenders], made["settings"]["steps"])
-            self._most = sum(generations)
+            methods = [each.method for each in self.contenders]
+            self._most = sum(self.plan.generations(methods, made["settings"]["steps"], self.scored))
             rows, plain_video, unheard = self._score(self._tune(self._calibrate(made["settings"]["steps"])))
         if self.failed and not rows:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())
@@ -135,7 +142,12 @@ class CompareJob:
         return self._remaining([replace(each, settings=tuple(each.method.settings(steps))) for each in self.contenders])
 
     def _tune(self, contenders: Sequence[Contender]) -> list[Contender]:
-        """The contenders with the settings to score: around each wanted speedup, or with it as parameter "speedup"."""
+        """The contenders with the settings to score: around each wanted speedup, or with it as parameter "speedup".
+
+        With `scored`, all settings of the other comparison.
+        """
+        if self.scored is not None:
+            return [replace(each, settings=tuple(self.scored.of(each.method.name))) for each in contenders]
         near = self._narrow("screening", contenders, SCREENING_PROMPTS, refined, coarse)
         screened = self._narrow("screening", near, SCREENING_PROMPTS, screen)
         scored = len(self.plan.prompts) * len(self.plan.seeds)

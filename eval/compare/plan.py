@@ -8,6 +8,7 @@ from galaxydit.errors import check_number, listed, refusal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from galaxydit.eval.compare.scored_settings import ScoredSettings
     from galaxydit.eval.jobs.job import Job
     from galaxydit.eval.methods.method import Method
 
@@ -26,7 +27,8 @@ class ComparisonPlan:
     """Prompts, seeds and wanted speedups by compute (from 1.05 to 10), each without repetition.
 
     Calibration prompts, of which the first `tuned` are used, must not be scored, because a profile may have been
-    measured on them. Raises GalaxyDiTError for other values.
+    measured on them. `settings_of` is the digest of the comparison whose settings are scored; nothing is tuned then.
+    Raises GalaxyDiTError for other values.
     """
 
     prompts: tuple[str, ...]
@@ -34,6 +36,7 @@ class ComparisonPlan:
     calibration_prompts: tuple[str, ...]
     speedups: tuple[float, ...]
     tuned: int = 8
+    settings_of: str = ""
 
     def __post_init__(self) -> None:
         for name in ("prompts", "seeds", "calibration_prompts", "speedups"):
@@ -54,8 +57,13 @@ class ComparisonPlan:
             expected = f"none of the calibration prompts, of which it holds {len(seen)}"
             raise refusal("prompts", min(seen), expected, "leave them out, because settings were tuned on them")
 
-    def generations(self, methods: "Sequence[Method]", steps: int) -> tuple[int, int]:
-        """Most generations to tune and to score."""
+    def generations(
+        self, methods: "Sequence[Method]", steps: int, scored: "ScoredSettings | None" = None
+    ) -> tuple[int, int]:
+        """Most generations to tune and to score; with the settings of another comparison none to tune."""
+        if scored is not None:
+            settings = 1 + sum(len(scored.of(method.name)) for method in methods)
+            return 0, settings * len(self.prompts) * len(self.seeds)
         candidates = sum(len(method.settings(steps)) for method in methods if method.tuned)
         return candidates * self.tuned, len(methods) * (len(self.speedups) + 1) * len(self.prompts) * len(self.seeds)
 

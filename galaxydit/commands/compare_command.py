@@ -15,6 +15,7 @@ from galaxydit.commands.console import between_commas, messages, resumable, say,
 from galaxydit.commands.jobs import job_keys
 from galaxydit.errors import refusal
 from galaxydit.eval.compare.plan import PAGE, RESULTS, ComparisonPlan, video_name
+from galaxydit.eval.compare.scored_settings import read_settings
 from galaxydit.eval.methods.method_registry import declared, is_installed, load_method, names_of
 from galaxydit.pipelines.inputs import parse_inputs
 from galaxydit.pipelines.own_files import check_replaceable, own_html, own_json, own_markdown, own_picture, own_video
@@ -45,6 +46,10 @@ def compare(
         ),
     ] = None,
     tune_prompts: Annotated[int, typer.Option(min=1, help="How many of the --calibration prompts to tune on.")] = 8,
+    settings_of: Annotated[
+        Path | None,
+        typer.Option(help="A results.json whose settings are scored, without tuning, for example in another --dtype."),
+    ] = None,
     sizes: options.Sizes,
     list_methods: Annotated[bool, typer.Option("--list", help="Only show the methods.")] = False,
     allow_mixed_versions: options.MixedVersions = False,
@@ -75,6 +80,9 @@ def compare(
         check_replaceable(out / video_name(speedup), "--out", own_video, force=force)
     reserved = calibration_prompts(calibration, source.model, "--calibration")
     plan = ComparisonPlan(read_or_draw_prompts(prompts, source.model, reserved), noise, reserved, wanted, tune_prompts)
+    scored = None if settings_of is None else read_settings(settings_of)
+    if scored is not None:
+        names = scored.methods(names, are_named=methods != "all")
     for prompt in (*plan.prompts, *plan.tuning_prompts):
         parse_inputs(prompt)  # raises for damaged JSON and missing files
     say("loading the methods")
@@ -97,14 +105,14 @@ def compare(
 
     job = job_of(job_keys(source, sizes) | {"prompts": {"texts": list(plan.prompts)}}, Path())
     diffusers.logging.set_verbosity_error()  # some caches warn at every generation that they are experimental
-    tuning, scoring = plan.generations(chosen, sizes.steps or EXAMPLE_STEPS)
+    tuning, scoring = plan.generations(chosen, sizes.steps or EXAMPLE_STEPS, scored)
     fewer = "fewer --prompts, --speedups, --methods or --tune-prompts take less"
     say(f"up to {tuning} generations to tune and {scoring} to score, unless stored, timed after the first; {fewer}")
     progress = LiveProgress(messages())
     with resumable(progress.how_far), progress, cluster.executor() as executor:
         contenders = contenders_of(chosen, tuple(profile or ()))
         comparison = CompareJob(
-            job, contenders, plan, out, progress, executor, allow_mixed_versions=allow_mixed_versions
+            job, contenders, plan, out, progress, executor, scored=scored, allow_mixed_versions=allow_mixed_versions
         ).run()
     write_markdown(out / TABLE, markdown(comparison))
     plot_pareto(comparison, out / PLOT, source.model)

@@ -13,8 +13,8 @@ begin=$(date +%s)
 mkdir -p "$out/draws" "$out/short" "$out/captions"
 export PYTHONPATH=$PWD:${PYTHONPATH:-} OMP_NUM_THREADS=1 NVIDIA_TF32_OVERRIDE=0 PYTHONUNBUFFERED=1 TQDM_MININTERVAL=15
 galaxydit="python3 -m galaxydit.cli" page=galaxydit.eval.model_page
-first="galaxydit schedule,galaxydit without a profile,plain at scheduled levels,optimised noise levels,fewer steps"
-first="$first,repeated plain run,SeaCache order 1,TaylorSeer,DBCache planned masks,Spectrum"
+# The settings of the first table, which were tuned on a CPU.
+tuned=eval/results/protocol-2/first/results.json
 
 # With CUDA's multi-process service the kernels of several processes overlap.
 export CUDA_MPS_PIPE_DIRECTORY=/tmp/galaxydit-mps CUDA_MPS_LOG_DIRECTORY=/tmp/galaxydit-mps-log
@@ -52,7 +52,7 @@ compare() { # NAME COUNT OPTIONS...
 
 first_table() {
     for count in 8 16 32 64; do
-        compare first "$count" --dtype float32 --speedups 1.25,1.5,2,3 --tune-prompts 4 --methods "$first" --processes 8
+        compare first "$count" --dtype float32 --speedups 1.25,1.5,2,3 --tune-prompts 4 --settings-of $tuned --processes 8
     done
 }
 
@@ -64,7 +64,7 @@ others() {
 
 bfloat16() {
     for count in 8 16; do
-        compare bfloat16 "$count" --dtype bfloat16 --speedups 1.5,2,3 --tune-prompts 4 --methods "$first" --processes 2
+        compare bfloat16 "$count" --dtype bfloat16 --speedups 1.5,2,3 --tune-prompts 4 --settings-of $tuned --processes 2
     done
 }
 
@@ -82,7 +82,7 @@ draws() {
         profiles="$profiles --profile $out/draws/draw-$draw.json"
     done
     wait
-    compare draws 16 --dtype float32 --speedups 1.5,2,3 --tune-prompts 1 --processes 3 $profiles \
+    compare draws 16 --dtype float32 --speedups 1.5,2,3 --tune-prompts 4 --settings-of $tuned --processes 3 $profiles \
         --methods "galaxydit schedule,galaxydit without a profile"
 }
 

@@ -41,6 +41,11 @@ def test_one_command_writes_results_tables_plot_and_videos(tiny_wan_folder, prom
     assert expected <= set(results["rows"][0])
     assert "at 2x by compute" in capsys.readouterr().out
 
+    same = ("--settings-of", str(out / "results.json"), "--methods", "TeaCache", "--tune-prompts", "1")
+    assert run("--model", str(tiny_wan_folder), *files[:4], *same, "--out", str(tmp_path / "other"), *sizes) == 2
+    shown = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert "a file with 'TeaCache'; it has uniform skip order 0, uniform skip order 1; leave the method out" in shown
+
 
 def test_the_methods_can_be_listed(capsys):
     assert run("--list") == 0
@@ -64,6 +69,8 @@ def test_the_methods_can_be_listed(capsys):
             "--prompts='nowhere.txt' is not allowed: expected a text file that can be read (No such file",
         ),
         (("--tune-prompts", "10000"), "tuned=10000 is not allowed: expected 1 to"),
+        (("--settings-of", "pyproject.toml"), "a results.json of `galaxydit compare` (JSONDecodeError"),
+        (("--settings-of", "nowhere.json"), "a results.json of `galaxydit compare` (FileNotFoundError"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_loaded(arguments, message, capsys):

@@ -25,6 +25,7 @@ from galaxydit.eval.compare.contender import Contender, contenders_of
 from galaxydit.eval.compare.markdown import markdown, selection_lines
 from galaxydit.eval.compare.pareto_plot import colours_of, plot_pareto, ticks_of
 from galaxydit.eval.compare.plan import ComparisonPlan
+from galaxydit.eval.compare.scored_settings import read_settings
 from galaxydit.eval.compare.side_by_side import save_videos
 from galaxydit.eval.jobs.job import Job
 from galaxydit.eval.methods.method import METHODS as DECLARED
@@ -202,6 +203,18 @@ def test_a_comparison_is_a_run_that_eval_reads(finished, tmp_path, capsys):
             main(["eval", arguments[0], str(tmp_path), *arguments[1:]])
         assert not stopped.value.code
     assert "report.html" in capsys.readouterr().out
+
+
+def test_settings_of_another_comparison_are_scored_without_tuning(compare, finished, tmp_path, generations):
+    scored = read_settings(finished.folder / "results.json")
+    comparison = compare(METHODS, tmp_path, scored=scored)
+    assert [(row.method, row.setting) for row in comparison.rows] == [
+        (row.method, row.setting) for row in finished.comparison.rows
+    ]
+    made = [prompt for prompt in generations.prompts if prompt in PLAN.calibration_prompts]
+    assert len(made) == 1  # the first plain video, which tells the number of steps
+    assert comparison.plan.settings_of == json.loads((finished.folder / "results.json").read_text())["digest"]
+    assert comparison.dropped == {}
 
 
 def test_prompts_may_name_images(compare, job, tiny_wan_pipeline, tmp_path, generations):
