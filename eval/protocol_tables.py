@@ -65,10 +65,7 @@ def other_methods_section(results: Path, page: Path) -> str:
     rows = []
     for name in data.methods:
         difference = DASH if name == OURS else difference_at(data, OURS, (name,), SHORT)
-        good, faster = data.as_good(name, ours.mean)
-        if name == OURS:
-            good = ours
-        ratio = "1.00" if name == OURS else ratio_of(ours, good, faster)
+        good, _, ratio = at_equal_psnr(data, name, SHORT)
         rows.append([label(name), cell_at(data, name, SHORT), difference, speed_of(good), ratio])
     headings = (
         "method",
@@ -217,14 +214,19 @@ def speed_table(data: ProtocolData, target: float) -> Table:
     for name in data.methods:
         if name == REPEATED:
             continue
-        good, faster = data.as_good(name, ours.mean)
-        if name == OURS:
-            good = ours
-        cells = [speed_of(good), away(good, ours), speed_of(faster), away(faster, ours)]
-        cells.append("1.00" if name == OURS else ratio_of(ours, good, faster))
-        rows.append([label(name), *cells])
+        good, faster, ratio = at_equal_psnr(data, name, target)
+        rows.append([label(name), speed_of(good), away(good, ours), speed_of(faster), away(faster, ours), ratio])
     headings = ("method", "fastest as good", "its PSNR - galaxydit's, dB", "next faster", "its PSNR - galaxydit's, dB")
     return Table((*headings, "speed of galaxydit / its"), rows)
+
+
+def at_equal_psnr(data: ProtocolData, method: str, target: float) -> tuple[Measured | None, Measured | None, str]:
+    """The fastest setting that is as good as this project at `target`, the next faster one, and `ratio_of` both."""
+    ours = data.at(target)
+    good, faster = data.as_good(method, ours.mean)
+    if method == OURS:
+        return ours, faster, "1.00"
+    return good, faster, ratio_of(ours, good, faster)
 
 
 def speed_of(row: Measured | None) -> str:

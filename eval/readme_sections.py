@@ -17,12 +17,12 @@ from galaxydit.eval.protocol_data import (
 from galaxydit.eval.protocol_tables import (
     NOT_YET,
     SHORT,
+    at_equal_psnr,
     conditions_of,
     difference_at,
     headings_of,
     mean_psnr,
     other_methods,
-    ratio_of,
     speed_of,
 )
 from galaxydit.pipelines.table import DASH, Table, digits
@@ -101,10 +101,7 @@ def peers_section(results: Path, page: Path) -> str:
     rows = []
     for data, name in shown:
         ours = data.at(SHORT)
-        good, faster = data.as_good(name, ours.mean)
-        ratio = ratio_of(ours, good, faster)
-        if name == OURS:
-            good, ratio = ours, "1.00"
+        good, _, ratio = at_equal_psnr(data, name, SHORT)
         psnr, count = mean_psnr(data, name, SHORT), str(len(data.captions))
         rows.append([label(name), speed_of(good), ratio, psnr, f"{ours.mean:.1f}", count])
     headings = (
