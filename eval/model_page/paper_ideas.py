@@ -37,7 +37,7 @@ CAPTION_SEED = 4  # of the captions of the model's page, whose noise has the see
 TUNING_SEED = 60_000
 TUNED = 3  # captions on which a threshold is looked for
 TRIALS = 9  # of its bisection
-AT_ONCE = 12  # variants of a caption that one process makes
+AT_ONCE = 15  # variants of a caption that one process makes
 THRESHOLDS, ROWS = "thresholds", "rows"
 
 
