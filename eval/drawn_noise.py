@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 import galaxydit
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
+from galaxydit.errors import check_count
 from galaxydit.eval.methods.ablations import shipped
 from galaxydit.eval.metrics.registry import measure, select
 from galaxydit.pipelines.conditions import package_versions
@@ -95,6 +96,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of results.json, written after each caption")
     parser.add_argument("--force", action="store_true", help="go on in a file that this command did not write")
     given = parser.parse_args()
+    check_count("--prompts", given.prompts, 2)
     check_replaceable(given.out / "results.json", "--out", own_json(DRAWN_NOISE), force=given.force)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     pipe, path = load_pipeline("wan-tiny", dtype=torch.bfloat16), given.out / "results.json"

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -80,8 +81,7 @@ class ProtocolData:
         kinds = {OURS: 0, GENERAL: 1} | {name: 2 for name in (*PLAIN_CONTROLS, REPEATED)}
 
         def place(name: str) -> tuple[int, bool, float]:
-            slower, faster = self.around(name, self.at(2.0).speedup)
-            shown = slower or faster
+            shown = self.with_as_much_compute(name, self.at(2.0).speedup)
             return kinds.get(name, 3), name == REPEATED, -(shown.mean if shown else 0.0)
 
         return sorted(dict.fromkeys(row.method for row in self.settings), key=place)
@@ -197,7 +197,7 @@ def protocol_data(results: Path, dtype: str, methods: Sequence[str] = FIRST) -> 
     if not captions:
         return None
     settings = [row.of(captions) for row in found.values() if row.psnrs.keys() >= set(captions)]
-    counts = {device: sum(devices[caption] == device for caption in captions) for device in devices.values()}
+    counts = Counter(devices[caption] for caption in captions)
     absent = [method for method in methods if method not in present]
     return ProtocolData(settings, tuple(captions), runs[0].data["conditions"], counts, absent)
 

@@ -20,6 +20,7 @@ import torch
 
 from galaxydit.calibration.bootstrap import interval
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
+from galaxydit.errors import check_count
 from galaxydit.eval.methods.fewer_steps import at_noise_levels
 from galaxydit.files import write_json
 from galaxydit.pipelines.conditions import package_versions
@@ -84,6 +85,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, nargs="+", default=STEPS)
     parser.add_argument("--out", type=Path, required=True, help="folder of results.json, written after each caption")
     given = parser.parse_args()
+    check_count("--prompts", given.prompts, 1)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     pipe, path = load_pipeline("wan-tiny", dtype=torch.float32), given.out / "results.json"
     pipe.set_progress_bar_config(disable=True)

@@ -69,6 +69,10 @@ class Comparison:
     unheard: str = ""
     dropped: dict[str, dict[str, int]] = field(default_factory=dict)
 
+    def at(self, speedup: float) -> list[AtSpeedup]:
+        """One for each method, best first."""
+        return [result for result in self.at_speedups if result.speedup == speedup]
+
 
 class CompareJob:
     """A comparison in the folder `out` with the model and settings of `job`, which a later run continues or extends.

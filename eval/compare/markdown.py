@@ -42,7 +42,7 @@ def table_at(comparison: Comparison, speedup: float) -> Table:
     """The scores of all methods at one wanted speedup, best first."""
     heard = any(result.si_sdr is not None for result in comparison.at_speedups)
     headings = ["method", *SCORES, *[SOUND] * heard, "settings (their speedup)"]
-    rows = [_at_speedup_cells(result, heard) for result in comparison.at_speedups if result.speedup == speedup]
+    rows = [_at_speedup_cells(result, heard) for result in comparison.at(speedup)]
     return Table(headings, rows, has_notes=True)
 
 
@@ -70,10 +70,13 @@ def caption(comparison: Comparison) -> str:
     plan, conditions = comparison.plan, comparison.conditions
     versions = ", ".join(f"{name} {number}" for name, number in conditions["versions"].items())
     unheard = f" Sound was not measured: {in_markdown(comparison.unheard)}." if comparison.unheard else ""
+    tuned = f"settings tuned on {plan.tuned} other prompts"
+    if plan.settings_of:
+        tuned = "settings that another comparison chose"
     return (
         f"{conditions['pipeline']} on {conditions['device']}, {conditions['dtype']}, {versions}; "
         f"{conditions['settings']['steps']} steps; {len(plan.prompts)} prompts with {len(plan.seeds)} seeds each; "
-        f"settings tuned on {plan.tuned} other prompts. PSNR in dB against the plain video of the same noise.{unheard}"
+        f"{tuned}. PSNR in dB against the plain video of the same noise.{unheard}"
     )
 
 
@@ -126,8 +129,7 @@ def footnotes(rows: Iterable[AtSpeedup], prompts: int) -> list[str]:
 
 def footnotes_at(comparison: Comparison, speedup: float) -> list[str]:
     """The footnotes of `table_at`."""
-    shown = [result for result in comparison.at_speedups if result.speedup == speedup]
-    return footnotes(shown, len(comparison.plan.prompts))
+    return footnotes(comparison.at(speedup), len(comparison.plan.prompts))
 
 
 def settings_of(row: AtSpeedup) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from galaxydit.calibration.bootstrap import draws_of
+from galaxydit.calibration.bootstrap import draws_of, resampled_means
 from galaxydit.calibration.rank import rank_proxies
 from galaxydit.calibration.recording import Recording
 from galaxydit.pipelines.wan_tiny.world import DIRECTIONS
@@ -15,7 +15,6 @@ from galaxydit.validation import parse
 
 MIDDLE_STEPS = slice(5, 46)  # of 50, over which changes are compared; before them the latent is noise
 LATE_STEPS = slice(25, 46)
-FIRST_BLOCK_PROXY = "block_output"
 
 Row = dict[str, Any]
 Array = NDArray[np.float64]
@@ -108,7 +107,7 @@ def _proxies(recordings: Sequence[Recording]) -> list[Figure]:
 
 def _mean(name: str, values: Sequence[float]) -> Figure:
     array = np.asarray(values, np.float64)
-    low, high = _quantiles(array[draws_of(len(array))].mean(axis=1))
+    low, high = _quantiles(resampled_means(array))
     return Figure(name, float(array.mean()), len(array), low, high)
 
 

@@ -1,4 +1,4 @@
-"""Judge the paper's ideas by videos of wan-tiny: `python -m galaxydit.eval.model_page.paper_ideas --out FOLDER`.
+"""Judge the paper's ideas by videos of wan-tiny: `python -m galaxydit.eval.model_page.paper_ideas --out FILE`.
 
 All variants of `idea_variants` generate the same captions, which training and calibration never saw, in float32. A
 variant with a threshold gets the one with the wanted compute on captions of the calibration; compute is counted in

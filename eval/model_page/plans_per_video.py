@@ -20,6 +20,7 @@ from tqdm import tqdm
 from galaxydit import FixedSteps, GalaxyDiTConfig
 from galaxydit.calibration.recording import Array, Recording
 from galaxydit.calibration.search import FullSteps, ScheduleError, planned_schedules
+from galaxydit.errors import refusal
 from galaxydit.eval.compared import lead
 from galaxydit.eval.model_page.in_parallel import Processes, mapped
 from galaxydit.eval.model_page.measured_model import SHIPPED, Folder, Weights, load_measured
@@ -172,6 +173,8 @@ def main(
 ) -> None:
     """Compare plans for each video with one plan for all."""
     rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(figures.glob("caption-*.json"))]
+    if not rows:
+        raise refusal("--figures", str(figures), "a folder with caption-*.json", "run `evaluate` first")
     recordings = [parse(Recording, row["recording"], "recording") for row in rows]
     growth = load_profile(profile).evidence.propagation
     plans: dict[str, list[dict[str, FullSteps]]] = {}

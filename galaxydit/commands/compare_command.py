@@ -134,8 +134,9 @@ def meaning_of(comparison: "Comparison") -> str:
 
     best = []
     for speedup in comparison.plan.speedups:
-        reached = [row for row in comparison.at_speedups if row.speedup == speedup and row.psnr is not None]
-        best += [f"{reached[0].method} at {speedup:g}x ({reached[0].psnr:.1f} dB)"] if reached else []
+        reached = [row for row in comparison.at(speedup) if row.psnr is not None]
+        if reached:
+            best.append(f"{reached[0].method} at {speedup:g}x ({reached[0].psnr:.1f} dB)")
     if not best:
         return "No method reached a wanted speedup."
     prompts = len(comparison.plan.prompts)
@@ -170,7 +171,7 @@ def scores_table(comparison: "Comparison", speedup: float) -> Group:
     from galaxydit.eval.compare.markdown import SOUND, footnotes, scores, settings_of
 
     headings = ["PSNR, dB", "worst prompt", "SSIM", "ahead of best other", "95 % interval", "speedup by seconds"]
-    shown = [result for result in comparison.at_speedups if result.speedup == speedup]
+    shown = comparison.at(speedup)
     reached = [result for result in shown if result.psnr is not None]
     rows = [[result.method, *scores(result)] for result in reached]
     if any(result.si_sdr is not None for result in reached):

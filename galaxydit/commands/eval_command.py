@@ -16,7 +16,7 @@ from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.exit_codes import ExitCode
 from galaxydit.commands.grouping import RayCommand, grouped
 from galaxydit.commands.help_sections import SectionedGroup
-from galaxydit.commands.jobs import JobOptions, make_videos, show_plan
+from galaxydit.commands.jobs import JobOptions, make_videos, refuse_json_of_plan, show_plan
 from galaxydit.commands.options import AsJson, Force, PluginOptions, Record, RunPath
 from galaxydit.commands.vbench_command import app as vbench
 from galaxydit.pipelines.own_files import check_replaceable, own_csv, own_html, own_parquet
@@ -67,6 +67,7 @@ def run(
 
     check_lasting(out)
     check_record(record, making.ray)
+    refuse_json_of_plan(making, as_json=as_json)
     say(f"{job}: starting")
     read = read_job(job)
     if making.dry_run:

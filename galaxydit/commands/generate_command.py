@@ -13,7 +13,7 @@ from galaxydit.commands.captions import KNOWN_WORDS, calibration_prompts, warn_o
 from galaxydit.commands.conclusion import NextCommand, conclude, model_arguments, size_arguments
 from galaxydit.commands.console import narrating, say, show, show_json, step_bar
 from galaxydit.commands.exit_codes import ExitCode
-from galaxydit.commands.jobs import JobOptions, job_keys, make_videos, show_plan
+from galaxydit.commands.jobs import JobOptions, job_keys, make_videos, refuse_json_of_plan, show_plan
 from galaxydit.errors import refusal
 from galaxydit.pipelines.own_files import check_replaceable, own_csv, own_json, own_video
 from galaxydit.pipelines.written_by import RECORDING
@@ -82,8 +82,14 @@ def generate(
         return
     if prompt is None or prompts is not None:
         raise typer.BadParameter("expected either --prompt or --prompts", param_hint="--prompt")
-    for option, value in (("--ray", making.ray), ("--dry-run", making.dry_run or None)):
-        if value is not None:
+    of_many = {
+        "--ray": making.ray,
+        "--processes": making.processes,
+        "--dry-run": making.dry_run,
+        "--allow-mixed-versions": making.allow_mixed_versions,
+    }
+    for option, value in of_many.items():
+        if value:
             raise typer.BadParameter("has no effect on one video: pass --prompts, or leave it out", param_hint=option)
     (prompt,) = inputs.added_to([prompt])
     if "://" in out:
@@ -144,6 +150,7 @@ def _generate_many(
     data: dict[str, Any], out: str, making: JobOptions, record: Path | None, *, force: bool, as_json: bool
 ) -> None:
     """Make a video of each prompt of the job `data` in `out`, print a summary, and exit with 1 if one failed."""
+    refuse_json_of_plan(making, as_json=as_json)
     from galaxydit.eval.jobs.jobfile import job_of
 
     job = job_of(data, Path())

@@ -107,6 +107,12 @@ def _tell_of_earlier(extended: "Job", job: "Job") -> None:
         say(f"this run also has {' and '.join(parts)} of earlier commands; a new --out leaves them out")
 
 
+def refuse_json_of_plan(making: JobOptions, *, as_json: bool) -> None:
+    """Raise typer.BadParameter for --json with --dry-run, because a plan is shown as text alone."""
+    if as_json and making.dry_run:
+        raise typer.BadParameter("has no effect with --dry-run: leave one of the two out", param_hint="--json")
+
+
 def show_plan(
     job: "Job",
     out: str,

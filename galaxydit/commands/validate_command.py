@@ -11,7 +11,7 @@ from galaxydit.commands.captions import WITH_CAPTIONS, Prompts, calibration_prom
 from galaxydit.commands.conclusion import NextCommand, conclude, model_arguments, size_arguments
 from galaxydit.commands.console import between_commas, messages, say, show, show_json
 from galaxydit.commands.exit_codes import ExitCode
-from galaxydit.commands.jobs import JobOptions, job_keys, make_videos, show_plan
+from galaxydit.commands.jobs import JobOptions, job_keys, make_videos, refuse_json_of_plan, show_plan
 from galaxydit.pipelines.own_files import check_replaceable, own_html, own_json, own_markdown
 from galaxydit.pipelines.written_by import VALIDATION
 
@@ -35,8 +35,7 @@ def validate(
     """
     from galaxydit.eval.validate.validation_job import RUNS, validation_job
 
-    if as_json and making.dry_run:
-        raise typer.BadParameter("has no effect with --dry-run: leave one of the two out", param_hint="--json")
+    refuse_json_of_plan(making, as_json=as_json)
     check_output_folder(out)
     check_replaceable(out / "validation.md", "--out", own_markdown, force=force)
     check_replaceable(out / "validation.json", "--out", own_json(VALIDATION), force=force)

@@ -33,7 +33,7 @@ from galaxydit.eval.readme_sections import lead_section, peers_section, quality_
 
 PAGE = ROOT / "README.md"
 SCHEDULED, OPTIMISED, EVENLY = "plain at scheduled levels", "optimised noise levels", "fewer steps"
-SPREAD = dict(zip("abcdefgh", (-3.0, -1, 0, 0, 1, 3, -2, 2), strict=True))  # of a caption's PSNRs around the mean
+SPREAD = dict(zip("abcdefghi", (-3.0, -1, 0, 0, 1, 3, -2, 2, 0), strict=True))  # of a caption's PSNRs around the mean
 Rows = dict[str, list[tuple[dict[str, Any], float, float]]]  # by method: setting, speedup, mean PSNR
 
 PLANNED = [({"speedup": speedup}, speedup) for speedup in SPEEDUPS]
@@ -73,7 +73,7 @@ def write(folder: Path, captions: str, rows: Rows, dtype: str = "float32", devic
             row = {"method": method, "setting": setting, "compute_fraction": 1 / speedup, "psnr_of_prompt": values}
             made.append(row)
     conditions = {"dtype": dtype, "device": device, "versions": {"torch": "2.11.0"}, "settings": {"steps": 50}}
-    plan = {"prompts": list(captions), "seeds": ["abcdefgh".index(captions[0])]}
+    plan = {"prompts": list(captions), "seeds": [list(SPREAD).index(captions[0])]}
     folder.mkdir(parents=True)
     (folder / "results.json").write_text(json.dumps({"conditions": conditions, "plan": plan, "rows": made}))
 
@@ -115,6 +115,13 @@ def test_captions_count_that_all_methods_finished(results: Path) -> None:
     assert fewer is not None
     assert fewer.captions == tuple("abcdef")
     assert fewer.requested(OURS, 9.0) is None, "a setting that lacks captions is left out"
+
+
+def test_only_processors_of_shown_captions_are_named(results: Path) -> None:
+    write(results / FOLDER / "elsewhere", "i", {OURS: [({"speedup": 2.0}, 2.0, 40.0)]}, device="another GPU")
+    found = protocol_data(results, FLOAT32)
+    assert found is not None
+    assert found.devices == {"a GPU": 8}
 
 
 def test_a_setting_of_this_compute_stands_alone_and_others_show_both_sides(results: Path) -> None:

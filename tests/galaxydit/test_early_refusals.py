@@ -156,6 +156,10 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         ["latency", "--table", "deep.json"],
         ["inspect", "--model", "deep"],
         ["generate", "--model", "nowhere", "--prompt", "x", "--out", "link.mp4"],
+        [*GENERATE, "--processes", "2"],
+        [*GENERATE, "--allow-mixed-versions"],
+        ["generate", "--model", "wan-tiny", "--prompts", "file", "--out", "new", "--dry-run", "--json"],
+        ["eval", "run", "job.toml", "--out", "new", "--dry-run", "--json"],
     ]
     finished = run_without_torch(bad, folder, code=2)
     assert finished.returncode == 0, finished.stderr

@@ -215,6 +215,8 @@ def test_settings_of_another_comparison_are_scored_without_tuning(compare, finis
     assert len(made) == 1  # the first plain video, which tells the number of steps
     assert comparison.plan.settings_of == json.loads((finished.folder / "results.json").read_text())["digest"]
     assert comparison.dropped == {}
+    assert "settings that another comparison chose." in markdown(comparison)
+    assert "tuned on" not in markdown(comparison)
 
 
 def test_prompts_may_name_images(compare, job, tiny_wan_pipeline, tmp_path, generations):
