@@ -6,7 +6,6 @@ noise, and accelerated from the first, by the profile that was measured with Uni
 
 import argparse
 import copy
-import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,9 +19,9 @@ from torch import Tensor, nn
 import galaxydit
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.errors import check_count
+from galaxydit.eval.measured_rows import resumed
 from galaxydit.eval.methods.ablations import shipped
 from galaxydit.eval.metrics.registry import measure, select
-from galaxydit.pipelines.conditions import package_versions
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.own_files import check_replaceable, own_json
@@ -102,13 +101,13 @@ def main() -> None:
     pipe, path = load_pipeline("wan-tiny", dtype=torch.bfloat16), given.out / "results.json"
     pipe.set_progress_bar_config(disable=True)
     captions = draw_prompts(given.prompts, SEED, apart_from=read_prompts(WAN_TINY_PROMPTS))
-    rows = json.loads(path.read_text())["captions"] if path.exists() else {}
+    content: dict[str, Any] = {"captions": {}, "speedup": SPEEDUP} | resumed(path, pipe)
+    rows = content["captions"]
     for name, make in SCHEDULERS.items():
         done = rows.setdefault(name, [])
         for prompt in captions[len(done) :]:
             done.append(measure_caption(pipe, make, prompt))
-            data = {"versions": package_versions(), "speedup": SPEEDUP, "captions": rows}
-            write_own_json(path, DRAWN_NOISE, data)
+            write_own_json(path, DRAWN_NOISE, content)
             logging.info("%s, %d captions: %s", name, len(done), done[-1])
 
 

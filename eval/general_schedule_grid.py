@@ -4,12 +4,11 @@
 with each pair of constants. Run it again when wan-tiny, the engine or the schedule changes. It resumes.
 """
 
-import json
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Any
 from unittest.mock import patch
 
 import typer
@@ -18,6 +17,7 @@ from tqdm import tqdm
 
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.eval.compared import lead
+from galaxydit.eval.measured_rows import resumed
 from galaxydit.eval.model_page.in_parallel import Processes, mapped
 from galaxydit.eval.model_page.measured_model import SHIPPED, load_measured
 from galaxydit.files import write_json
@@ -74,14 +74,13 @@ def main(
     processes: Processes = 1,
 ) -> None:
     """Try other constants of the general schedule."""
-    rows: dict[str, Measured] = {}
-    if out.exists():
-        rows = json.loads(out.read_text(encoding="utf-8"))
+    content: dict[str, Any] = {"psnr": {}} | resumed(out, load_measured(SHIPPED, None))
+    rows: dict[str, Measured] = content["psnr"]
     captions = enumerate(read_prompts(WAN_TINY_PROMPTS)[:prompts])
     tasks = [task for task in captions if task[1] not in rows]
     for caption, measured in tqdm(mapped(measure, tasks, processes), "captions", len(tasks)):
         rows[caption] = measured
-        write_json(out, rows)
+        write_json(out, content)
     Console().print(table_of(rows))
 
 

@@ -7,7 +7,6 @@ It resumes an interrupted run.
 """
 
 import argparse
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,9 +20,9 @@ import torch
 from galaxydit.calibration.bootstrap import interval
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.errors import check_count
+from galaxydit.eval.measured_rows import resumed
 from galaxydit.eval.methods.fewer_steps import at_noise_levels
 from galaxydit.files import write_json
-from galaxydit.pipelines.conditions import package_versions
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
@@ -91,14 +90,14 @@ def main() -> None:
     pipe.set_progress_bar_config(disable=True)
     apart = {*read_prompts(WAN_TINY_PROMPTS), *read_prompts(TEST_PROMPTS)}
     captions = draw_prompts(given.prompts, SEED, apart_from=apart)
-    rows = json.loads(path.read_text(encoding="utf-8"))["psnr"] if path.exists() else {}
+    content: dict[str, Any] = {"psnr": {}, "speedup": SPEEDUP, "dtype": "float32"} | resumed(path, pipe)
+    rows = content["psnr"]
     for steps in given.steps:
         done = rows.setdefault(str(steps), {})
         for seed, prompt in enumerate(captions):
             if prompt not in done:
                 done[prompt] = measure_caption(pipe, prompt, steps, seed)
-                conditions = {"versions": package_versions(), "speedup": SPEEDUP, "dtype": "float32"}
-                write_json(path, {**conditions, "fewest_ahead": fewest_ahead(rows), "psnr": rows})
+                write_json(path, content | {"fewest_ahead": fewest_ahead(rows)})
         ahead = differences(done)
         logging.info("%d steps, %d captions: %+.2f dB %s", steps, len(done), fmean(ahead), interval(ahead))
 

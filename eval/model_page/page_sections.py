@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from galaxydit.eval.compared import read
+from galaxydit.eval.measured_rows import CONDITIONS
 from galaxydit.eval.model_page.evaluation_figures import Figure
 from galaxydit.eval.model_page.idea_tables import differences_table, variants_table
 from galaxydit.eval.model_page.plans_per_video import plans_table
@@ -73,7 +74,7 @@ def _section(results: Path, file: str, text_of: Callable[[Mapping[str, Any]], st
 
 
 def _ideas_text(content: Mapping[str, Any]) -> str:
-    versions = ", ".join(map(" ".join, content["versions"].items()))
+    versions = ", ".join(map(" ".join, content[CONDITIONS]["versions"].items()))
     tables = (variants_table(content["rows"]), differences_table(content["rows"]))
     return "\n\n".join((f"{content['device']}, float32, {versions}.", *(table.markdown() for table in tables)))
 

@@ -5,7 +5,6 @@ variant with a threshold gets the one with the wanted compute on captions of the
 operations of the blocks, with what reading the proxy costs. The command goes on after an interruption.
 """
 
-import json
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from tqdm import tqdm
 
 import galaxydit
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
+from galaxydit.eval.measured_rows import resumed
 from galaxydit.eval.model_page.idea_tables import Measured, differences_table, variants_table
 from galaxydit.eval.model_page.idea_variants import THRESHOLD_RANGE, IdeaVariant, variants_of
 from galaxydit.eval.model_page.in_parallel import Processes, mapped
@@ -25,7 +25,7 @@ from galaxydit.eval.model_page.measured_model import SHIPPED, load_measured
 from galaxydit.eval.model_page.threshold_search import nearest_threshold
 from galaxydit.files import write_json
 from galaxydit.pipelines.compute_counter import BlockPart, measure_parts
-from galaxydit.pipelines.conditions import device_name, package_versions
+from galaxydit.pipelines.conditions import device_name
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import WAN_TINY
 from galaxydit.pipelines.trial import generate_with, plain
@@ -102,10 +102,8 @@ def generate_variants(task: IdeaTask) -> tuple[str, Measured]:
 def measure(captions: list[str], profile: str, path: Path, processes: int, only: str = "") -> dict[str, Any]:
     """The content of the file at `path`, which is written whenever a process has finished something."""
     chosen = {key: variant for key, variant in variants().items() if key.startswith(only)}
-    content: dict[str, Any] = {THRESHOLDS: {}, ROWS: {}}
-    if path.exists():
-        content = json.loads(path.read_text(encoding="utf-8"))
-    content |= {"device": device_name(loaded()[0]), "versions": package_versions()}
+    pipe, _ = loaded()
+    content = {THRESHOLDS: {}, ROWS: {}} | resumed(path, pipe) | {"device": device_name(pipe)}
     searches = []
     for key, variant in chosen.items():
         if variant.has_threshold and key not in content[THRESHOLDS]:

@@ -22,6 +22,7 @@ from galaxydit.calibration.recording import Array, Recording
 from galaxydit.calibration.search import FullSteps, ScheduleError, planned_schedules
 from galaxydit.errors import refusal
 from galaxydit.eval.compared import lead
+from galaxydit.eval.measured_rows import resumed
 from galaxydit.eval.model_page.in_parallel import Processes, mapped
 from galaxydit.eval.model_page.measured_model import SHIPPED, Folder, Weights, load_measured
 from galaxydit.files import write_json
@@ -181,9 +182,7 @@ def main(
     for speedup in speedups.split(","):
         count = full_step_count(recordings[0].steps, float(speedup))
         plans[speedup] = [plans_of(recordings, index, count, proxy, growth) for index in range(len(rows))]
-    content: dict[str, Any] = {PSNRS: {}}
-    if out.exists():
-        content = json.loads(out.read_text(encoding="utf-8"))
+    content: dict[str, Any] = {PSNRS: {}} | resumed(out, load_measured(model, transformer))
     content[PLANS] = {speedup: named_plans(rows, planned) for speedup, planned in plans.items()}
     tasks = tasks_of(rows, list(plans.values()), content[PSNRS], model, transformer)
     for caption, measured in tqdm(mapped(in_process, tasks, processes), "captions", len(tasks)):

@@ -79,7 +79,7 @@ def test_plans_are_compared_from_their_file_alone(results: Path) -> None:
 def test_ideas_name_their_conditions(results: Path) -> None:
     psnrs = {"schedule, 2x": 30.0, "DBCache, 2x": 29.0}
     row = {variant: {"psnr": psnr, "compute_fraction": 0.5} for variant, psnr in psnrs.items()}
-    content = {"device": "cpu", "versions": {"torch": "2.13.0"}, "thresholds": {}, "rows": {"a": row}}
+    content = {"device": "cpu", "conditions": {"versions": {"torch": "2.13.0"}}, "thresholds": {}, "rows": {"a": row}}
     store(results, page_sections.IDEAS, content)
     section = page_sections.ideas_section(results, PAGE)
     assert section.startswith("cpu, float32, torch 2.13.0.")
