@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from galaxydit.calibration.bootstrap import interval
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.methods.method_registry import ABLATION, CONTROL, OWN, source_of
 from galaxydit.pipelines.table import DASH
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
@@ -18,6 +19,10 @@ RESULTS = ROOT / "eval" / "results"
 OURS, GENERAL = "galaxydit schedule", "galaxydit without a profile"
 PEER, GUESSED = "peer", "guessed"
 NAMES = {OURS: "galaxydit calibrated", GENERAL: "galaxydit uncalibrated"}
+
+
+class NotMeasuredError(GalaxyDiTError):
+    """Results that a table needs are not there."""
 
 
 @dataclass(frozen=True)
@@ -91,4 +96,7 @@ def lead(differences: Sequence[float], digits: int = 1) -> str:
 
 
 def read(path: Path) -> Any:
+    """The content of a JSON file. Raises NotMeasuredError without the file."""
+    if not path.exists():
+        raise NotMeasuredError(f"there is no {path}")
     return json.loads(path.read_text(encoding="utf-8"))

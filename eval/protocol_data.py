@@ -14,7 +14,7 @@ from galaxydit.calibration.bootstrap import interval
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare.equal_compute import SAME_SPEEDUP
 from galaxydit.eval.compare.tune import pareto_front
-from galaxydit.eval.compared import GENERAL, OURS, PEER, ResultsFile, kind_of
+from galaxydit.eval.compared import GENERAL, OURS, PEER, NotMeasuredError, ResultsFile, kind_of
 from galaxydit.pipelines.psnr import HIGHEST_PSNR
 
 FOLDER = "protocol-2"
@@ -179,10 +179,10 @@ def _shared(run: ResultsFile) -> str:
     return json.dumps(shared, sort_keys=True)
 
 
-def protocol_data(results: Path, dtype: str, methods: Sequence[str] = FIRST) -> ProtocolData | None:
-    """The settings of these methods on the captions that all of them finished; None without a caption.
+def protocol_data(results: Path, dtype: str, methods: Sequence[str] = FIRST) -> ProtocolData:
+    """The settings of these methods on the captions that all of them finished; methods without any data do not count.
 
-    Methods without any data do not count. Raises GalaxyDiTError if one caption was measured on two processors.
+    Raises NotMeasuredError without a caption, and GalaxyDiTError if one caption was measured on two processors.
     """
     found: dict[tuple[str, str], Measured] = {}
     devices: dict[str, str] = {}
@@ -195,7 +195,7 @@ def protocol_data(results: Path, dtype: str, methods: Sequence[str] = FIRST) -> 
     finished = [_captions_of(found.values(), method) for method in present]
     captions = [caption for caption in devices if all(caption in each for each in finished)]
     if not captions:
-        return None
+        raise NotMeasuredError(f"{results / FOLDER} has no {dtype} results", "run the commands of protocol-2.md first")
     settings = [row.of(captions) for row in found.values() if row.psnrs.keys() >= set(captions)]
     counts = Counter(devices[caption] for caption in captions)
     absent = [method for method in methods if method not in present]

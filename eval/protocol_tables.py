@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from galaxydit.eval.compared import GENERAL, OURS, label, lead
+from galaxydit.eval.compared import GENERAL, OURS, NotMeasuredError, label, lead
 from galaxydit.eval.protocol_data import (
     BFLOAT16,
     FIRST,
@@ -21,7 +21,6 @@ from galaxydit.eval.protocol_data import (
 )
 from galaxydit.pipelines.table import DASH, Table
 
-NOT_YET = "Not measured yet."
 DRAW = f"{OURS} "  # before the name of the profile of another calibration
 RATIO = "galaxydit's speed / that of the method"
 SHORT = 2.0  # the speedup of tables with many methods
@@ -39,16 +38,12 @@ def bfloat16_section(results: Path, page: Path) -> str:
 
 def _equal_compute(results: Path, dtype: str) -> str:
     data = protocol_data(results, dtype)
-    if data is None:
-        return NOT_YET
     return "\n\n".join((conditions_of(data), psnr_table(data).markdown(), difference_table(data).markdown()))
 
 
 def equal_psnr_section(results: Path, page: Path) -> str:
     """For each target, how fast the methods of the first table are where they are as good."""
     data = protocol_data(results, FLOAT32)
-    if data is None:
-        return NOT_YET
     parts = [conditions_of(data)]
     for target in SPEEDUPS:
         ours = data.at(target)
@@ -61,7 +56,7 @@ def other_methods_section(results: Path, page: Path) -> str:
     """All methods beside the first table's, at 2x: PSNR, difference, and speed where they are as good."""
     data = other_methods(results)
     if data is None:
-        return NOT_YET
+        raise NotMeasuredError("no results of other methods")
     ours = data.at(SHORT)
     rows = []
     for name in data.methods:
@@ -81,9 +76,9 @@ def other_methods_section(results: Path, page: Path) -> str:
 def draws_section(results: Path, page: Path) -> str:
     """Default calibrations on other captions each, against the general schedule: their mean, worst and best."""
     names = [name for name in methods_in(results, FLOAT32) if name.startswith(DRAW)]
-    data = protocol_data(results, FLOAT32, [GENERAL, *names]) if names else None
-    if data is None:
-        return NOT_YET
+    if not names:
+        raise NotMeasuredError("no results of other calibrations")
+    data = protocol_data(results, FLOAT32, [GENERAL, *names])
     means, ends = [f"{len(names)} calibrations - {label(GENERAL)}"], ["worst and best of the calibrations"]
     for speedup in SPEEDUPS:
         general = data.requested(GENERAL, speedup)

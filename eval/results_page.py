@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from galaxydit.eval import protocol_tables
-from galaxydit.eval.compared import RESULTS, ROOT, lead, read
+from galaxydit.eval.compared import RESULTS, ROOT, NotMeasuredError, lead, read
 from galaxydit.eval.gpu.gpu_tables import parts_tables, pipelines_table
 from galaxydit.eval.measure_commands import commands_section
 from galaxydit.eval.model_page import page_sections
@@ -23,6 +23,7 @@ from galaxydit.eval.short_generations import differences as short_differences
 from galaxydit.eval.tuning_cost import tuning_section
 from galaxydit.pipelines.table import Table, number
 
+NOT_YET = "Not measured yet."
 MODEL_PAGE = "pipelines/wan_tiny/README.md"
 PAGES = ("README.md", MODEL_PAGE, "eval/results/README.md", "eval/results/protocol-2/tables.md")
 SECTION = re.compile(r"(<!-- made by: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -93,7 +94,15 @@ SECTIONS: dict[str, Section] = {
 
 def rewritten(text: str, page: Path, results: Path = RESULTS) -> str:
     """The text of a page with each section made again."""
-    return SECTION.sub(lambda found: f"{found[1]}{SECTIONS[found[2]](results, page)}\n{found[3]}", text)
+
+    def made(found: re.Match[str]) -> str:
+        try:
+            section = SECTIONS[found[2]](results, page)
+        except NotMeasuredError:
+            section = NOT_YET
+        return f"{found[1]}{section}\n{found[3]}"
+
+    return SECTION.sub(made, text)
 
 
 def main() -> None:

@@ -15,7 +15,6 @@ from galaxydit.eval.compared import label, read
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.methods.method_registry import declared, slug_of
 from galaxydit.eval.protocol_data import FOLDER
-from galaxydit.eval.protocol_tables import NOT_YET
 from galaxydit.files import write_json
 from galaxydit.pipelines.runs import Store
 from galaxydit.pipelines.table import Table, number
@@ -57,11 +56,8 @@ def tuning_cost(videos: Iterable[Video]) -> dict[str, dict[str, float]]:
 
 def tuning_section(results: Path, page: Path) -> str:
     """The counts of the committed file."""
-    path = results / FOLDER / NAME
-    if not path.exists():
-        return NOT_YET
     rows = []
-    for name, row in read(path).items():
+    for name, row in read(results / FOLDER / NAME).items():
         psnrs = [number(row.get(key), ".1f") for key in (TUNED, SCORED)]
         rows.append([label(name), str(row["settings"]), str(row["videos"]), *psnrs])
     headings = (

@@ -3,17 +3,16 @@
 Each function takes the folder of results and the path of the page; without data, a section says so.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from galaxydit.eval.compared import read
+from galaxydit.eval.compared import NotMeasuredError, read
 from galaxydit.eval.measured_rows import CONDITIONS
 from galaxydit.eval.model_page.evaluation_figures import Figure
 from galaxydit.eval.model_page.idea_tables import differences_table, variants_table
 from galaxydit.eval.model_page.plans_per_video import plans_table
 from galaxydit.eval.model_page.published_table import published_table
-from galaxydit.eval.protocol_tables import NOT_YET
 from galaxydit.pipelines.table import DASH, Table
 from galaxydit.proxies import PROXIES
 
@@ -42,21 +41,21 @@ WORDS = "attention on words, block "
 
 def figures_section(results: Path, page: Path) -> str:
     """The figures of the model with their goals; of the attention on words, the block that has least."""
-    return _section(results, FIGURES, lambda content: goals_table(figures_in(content)).markdown())
+    return goals_table(figures_in(read(results / FOLDER / FIGURES))).markdown()
 
 
 def proxies_section(results: Path, page: Path) -> str:
     """Spearman's rho of each proxy with the error of reuse."""
-    return _section(results, FIGURES, lambda content: proxies_table(figures_in(content)).markdown())
+    return proxies_table(figures_in(read(results / FOLDER / FIGURES))).markdown()
 
 
 def plans_section(results: Path, page: Path) -> str:
-    return _section(results, PLANS, lambda content: plans_table(content).markdown())
+    return plans_table(read(results / FOLDER / PLANS)).markdown()
 
 
 def ideas_section(results: Path, page: Path) -> str:
     """The variants by which the paper's ideas are judged, and their differences."""
-    return _section(results, IDEAS, _ideas_text)
+    return _ideas_text(read(results / FOLDER / IDEAS))
 
 
 def published_section(results: Path, page: Path) -> str:
@@ -65,12 +64,9 @@ def published_section(results: Path, page: Path) -> str:
     for name, file in (("wan-tiny", ROWS), ("former weights", FORMER_ROWS)):
         if (results / FOLDER / file).exists():
             models[name] = read(results / FOLDER / file)
-    return published_table(models).markdown() if models else NOT_YET
-
-
-def _section(results: Path, file: str, text_of: Callable[[Mapping[str, Any]], str]) -> str:
-    path = results / FOLDER / file
-    return text_of(read(path)) if path.exists() else NOT_YET
+    if not models:
+        raise NotMeasuredError(f"no {ROWS} in {results / FOLDER}")
+    return published_table(models).markdown()
 
 
 def _ideas_text(content: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from galaxydit.calibration.prompt_files import read_prompts
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.compared import GENERAL, OURS, RESULTS, ROOT, ResultsFile
+from galaxydit.eval.compared import GENERAL, OURS, RESULTS, ROOT, NotMeasuredError, ResultsFile
 from galaxydit.eval.protocol_captions import FILE
 from galaxydit.eval.protocol_data import (
     FLOAT32,
@@ -20,7 +20,6 @@ from galaxydit.eval.protocol_data import (
     runs_of,
 )
 from galaxydit.eval.protocol_tables import (
-    NOT_YET,
     bfloat16_section,
     draws_section,
     equal_compute_section,
@@ -92,9 +91,7 @@ def results(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def first(results: Path) -> ProtocolData:
-    data = protocol_data(results, FLOAT32)
-    assert data is not None
-    return data
+    return protocol_data(results, FLOAT32)
 
 
 def cells_of(markdown: str, name: str) -> list[str]:
@@ -112,7 +109,6 @@ def test_parts_of_the_captions_are_one_table(first: ProtocolData) -> None:
 def test_captions_count_that_all_methods_finished(results: Path) -> None:
     write(results / FOLDER / "part-8", "gh"[:1], {OURS: [({"speedup": 9.0}, 9.0, 1.0)]})
     fewer = protocol_data(results, FLOAT32, [OURS, "EasyCache"])
-    assert fewer is not None
     assert fewer.captions == tuple("abcdef")
     assert fewer.requested(OURS, 9.0) is None, "a setting that lacks captions is left out"
 
@@ -120,7 +116,6 @@ def test_captions_count_that_all_methods_finished(results: Path) -> None:
 def test_only_processors_of_shown_captions_are_named(results: Path) -> None:
     write(results / FOLDER / "elsewhere", "i", {OURS: [({"speedup": 2.0}, 2.0, 40.0)]}, device="another GPU")
     found = protocol_data(results, FLOAT32)
-    assert found is not None
     assert found.devices == {"a GPU": 8}
 
 
@@ -233,6 +228,7 @@ def test_committed_captions_have_the_places_of_the_protocol(path: Path) -> None:
     assert run.captions == tuple(read_prompts(FILE)[first : first + len(run.captions)])
 
 
-def test_without_data_a_table_says_so(tmp_path: Path) -> None:
+def test_without_data_no_table_is_made(tmp_path: Path) -> None:
     for section in (equal_compute_section, equal_psnr_section, other_methods_section, bfloat16_section, lead_section):
-        assert section(tmp_path, PAGE) == NOT_YET
+        with pytest.raises(NotMeasuredError):
+            section(tmp_path, PAGE)

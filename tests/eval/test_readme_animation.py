@@ -29,7 +29,6 @@ REPEAT = "run: python -m galaxydit.eval.readme_animation"
 
 def test_no_caption_is_nearer_to_the_means() -> None:
     case, data = usual_case(), protocol_data(RESULTS, FLOAT32)
-    assert data is not None
     psnrs = {speedup: data.at(speedup).psnrs for speedup in SPEEDUPS}
     means = {speedup: fmean(values.values()) for speedup, values in psnrs.items()}
     away = [sum(abs(psnrs[at][caption] - means[at]) for at in SPEEDUPS) for caption in data.captions]

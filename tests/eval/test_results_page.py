@@ -162,6 +162,13 @@ def test_the_page_is_what_the_command_makes(name: str) -> None:
     assert rewritten(text, ROOT / name) == text
 
 
+def test_a_section_without_data_says_so(tmp_path: Path) -> None:
+    text = "<!-- made by: lead -->\n1.0 dB\n<!-- end -->"
+    assert (
+        rewritten(text, tmp_path / "README.md", tmp_path) == "<!-- made by: lead -->\nNot measured yet.\n<!-- end -->"
+    )
+
+
 def test_the_command_makes_every_page_with_a_section() -> None:
     pages = {str(page.relative_to(ROOT)) for page in MARKDOWN if SECTION.search(page.read_text(encoding="utf-8"))}
     assert pages == set(PAGES)
