@@ -163,25 +163,26 @@ def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: Dif
         "device": str(pipe.device),
         "settings": asdict(result.settings),
         "versions": package_versions(),
-        "variants": [
-            {
-                "name": name,
-                "denoise_speedup": result.speedup(name, "denoise_seconds"),
-                "end_to_end_speedup": result.speedup(name, "end_to_end_seconds"),
-                "samples": [
-                    {"prompt": prompt, "seed": seed}
-                    | {field: getattr(each, field) for field in FIELDS}
-                    | {metric: each.metrics.get(metric) for metric in METRICS}
-                    | {"skipped": dict(each.skipped)}
-                    for (prompt, seed), each in zip(result.cases, way, strict=True)
-                ],
-            }
-            for name, way in result.ways.items()
-        ],
+        "variants": [_variant_data(result, name) for name in result.ways],
         "disturbance": result.disturbance,
         "reports": [report.to_dict() for report in result.reports],
     }
     write_own_json(report, DEMO, data)
+
+
+def _variant_data(result: DemoResult, name: str) -> dict[str, Any]:
+    samples = []
+    for (prompt, seed), each in zip(result.cases, result.ways[name], strict=True):
+        sample: dict[str, Any] = {"prompt": prompt, "seed": seed}
+        sample |= {field: getattr(each, field) for field in FIELDS}
+        sample |= {metric: each.metrics.get(metric) for metric in METRICS}
+        samples.append(sample | {"skipped": dict(each.skipped)})
+    return {
+        "name": name,
+        "denoise_speedup": result.speedup(name, "denoise_seconds"),
+        "end_to_end_speedup": result.speedup(name, "end_to_end_seconds"),
+        "samples": samples,
+    }
 
 
 def measured_text(name: str, result: DemoResult) -> str:

@@ -127,22 +127,22 @@ def pipelines_table(results: Path, page: Path) -> str:
 
 def parts_tables(results: Path, page: Path) -> str:
     """Calibration, compositions and the 14B, each where it was measured; a sentence where it was not."""
-    made = [_calibration, _compositions, _large_model]
-    texts = []
+    parts = {
+        "b": ("the default calibration", _calibration),
+        "c": ("2x with attention backends and fp8", _compositions),
+        "d": ("the 14B at 720p", _large_model),
+    }
+    texts, missing = [], dict.fromkeys(name for name, _ in parts.values())
     for path, data in measured_files(results):
         link = f"[{data['device']}]({relpath(path, page.parent)})"
-        for part, table in zip("bcd", made, strict=True):
+        for part, (name, table) in parts.items():
             rows = _rows(data, part)
             if rows:
+                missing.pop(name, None)
                 texts.append(f"{link}, {_when(data, rows)}:\n\n{table(rows)}")
-    measured = measured_files(results)
-    missing = [part for part in PART_NAMES if not any(_rows(data, part) for _, data in measured)]
     if missing:
-        texts.append(f"Not measured yet: {', '.join(PART_NAMES[part] for part in missing)}.")
+        texts.append(f"Not measured yet: {', '.join(missing)}.")
     return "\n\n".join(texts)
-
-
-PART_NAMES = {"b": "the default calibration", "c": "2x with attention backends and fp8", "d": "the 14B at 720p"}
 
 
 def _calibration(rows: list[dict[str, Any]]) -> str:

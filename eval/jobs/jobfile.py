@@ -121,8 +121,9 @@ def job_of(data: dict[str, Any], folder: Path) -> Job:
         )
     if job.calibration and not needing:
         raise GalaxyDiTError("calibration has no effect, since no variant measures anything; leave it out")
+    names = [variant.name for variant in variants if variant.name != BASELINE]
     for name in job.gates.variants:
-        if name not in (names := [variant.name for variant in variants if variant.name != BASELINE]):
+        if name not in names:
             raise refusal("gates.variants", name, f"one of {', '.join(names)}", "name variants of the job")
     _check_apart(job.calibration, job.prompts, "calibration", "prompts")
     check_model(job.model, job.base)

@@ -132,23 +132,11 @@ class VideoMaker(Maker):
             made = self._generate(unit)
         if records is not None and observer is not None:
             observer.save(records, self.settings, made.prompt, made.seed)
-        frames, failures = made.frames, dict[str, str]()
-        files = {}
-        is_kept = not self.job.comparison or unit.data["prompt_index"] == unit.data["sample"] == 0
-        if self.job.comparison and find_spec("av") is None:  # machines that only compute need no av
-            is_kept = False
-        if is_kept:
-            is_lossless, fps = self.job.video == "lossless", self.settings.fps
-            files[VIDEO] = encode_video(frames, fps, lossless=is_lossless, sound=made.sound)
-            with noted(failures, THUMBNAIL):
-                files[THUMBNAIL] = encode_thumbnail(frames[0])
-        if made.sound is not None and (is_kept or is_baseline):  # a resumed job compares with the file of the baseline
-            files[SOUND] = encode_flac(made.sound)
-        if made.sound is not None and is_kept:
-            with noted(failures, SPECTROGRAM):
-                files[SPECTROGRAM] = encode_spectrogram(made.sound)
+        failures: dict[str, str] = {}
+        files = self._files_of(unit, made, failures)
         if is_baseline:
-            self._baseline = (unit.id, PlainVideo(frames, made.operations, sound=made.sound) if records else made)
+            plain_video = PlainVideo(made.frames, made.operations, sound=made.sound) if records else made
+            self._baseline = (unit.id, plain_video)
         if keeps_input:
             with noted(failures, DECODER_INPUT):
                 files[DECODER_INPUT] = to_bytes(inputs[0])
@@ -165,6 +153,29 @@ class VideoMaker(Maker):
         )
         observing: dict[str, Any] = dict.fromkeys(TIMINGS) if records else {}  # because it takes time
         return Output(to_plain(replace(result, failures={**failures, **result.failures}, **observing)), files)
+
+    def _files_of(self, unit: Unit, made: GeneratedVideo, failures: dict[str, str]) -> dict[str, bytes]:
+        """The video, its sound and their pictures, as far as this job keeps them; `failures` is extended."""
+        is_kept, files = self._is_kept(unit), {}
+        if is_kept:
+            is_lossless = self.job.video == "lossless"
+            files[VIDEO] = encode_video(made.frames, self.settings.fps, lossless=is_lossless, sound=made.sound)
+            with noted(failures, THUMBNAIL):
+                files[THUMBNAIL] = encode_thumbnail(made.frames[0])
+        is_baseline = unit.data["variant"]["method"] == BASELINE
+        if made.sound is not None and (is_kept or is_baseline):  # a resumed job compares with the file of the baseline
+            files[SOUND] = encode_flac(made.sound)
+        if made.sound is not None and is_kept:
+            with noted(failures, SPECTROGRAM):
+                files[SPECTROGRAM] = encode_spectrogram(made.sound)
+        return files
+
+    def _is_kept(self, unit: Unit) -> bool:
+        """Whether the video becomes a file; of a comparison only those of the first prompt and seed do."""
+        if not self.job.comparison:
+            return True
+        is_first = unit.data["prompt_index"] == unit.data["sample"] == 0
+        return is_first and find_spec("av") is not None  # machines that only compute need no av
 
     def _generate(self, unit: Unit) -> GeneratedVideo:
         variant, prompt, seed = Variant(**unit.data["variant"]), unit.data["prompt"], unit.data["seed"]

@@ -7,6 +7,8 @@ from galaxydit.pipelines.table import Table
 
 SPEEDUPS = (2.0, 2.5, 3.0)
 SCHEDULED, MOVED, ALONE = "schedule", "proxy", "branches alone"
+PAPERS_RULE, ON = "paper's rule", "threshold on"
+SEES_PROMPT = "block_output"  # a proxy that differs between the branches of guidance
 WEIGHTED = f"{MOVED}, weight 1"
 CHEAPEST = ("noisy_latent", "filtered_latent")  # proxies that no block has to run for
 
@@ -30,11 +32,14 @@ def compared_pairs(rows: dict[str, Measured]) -> list[tuple[str, str]]:
         pairs.append((WEIGHTED + at, f"{WEIGHTED}, {ALONE}{at}"))
         for other in ("schedule, first fifth computed", "schedule without the slope's guard"):
             pairs.append((SCHEDULED + at, other + at))
-    pairs.append(("paper's rule, 2x", f"paper's rule, {ALONE}, 2x"))
+    for rule in (PAPERS_RULE, f"{PAPERS_RULE} on {SEES_PROMPT}", f"{ON} {SEES_PROMPT}"):
+        pairs.append((f"{rule}, 2x", f"{rule}, {ALONE}, 2x"))
     known = list(dict.fromkeys(key for row in rows.values() for key in row))
-    on_proxies = [key for key in known if key.startswith("threshold on")]
+    on_proxies = [key for key in known if key.startswith(ON) and ALONE not in key]
     for key in on_proxies:
-        pairs += [(key, f"threshold on {cheap}, 2x") for cheap in CHEAPEST if key != f"threshold on {cheap}, 2x"]
+        for cheap in CHEAPEST:
+            if key != f"{ON} {cheap}, 2x":
+                pairs.append((key, f"{ON} {cheap}, 2x"))
     for key in (*on_proxies, "FirstBlockCache, 2x", "DBCache, 2x"):
         pairs.append((f"{SCHEDULED}, 2x", key))
     return pairs

@@ -9,7 +9,7 @@ from unittest.mock import patch
 from galaxydit import GalaxyDiTConfig
 from galaxydit.eval.methods.method import Context
 from galaxydit.eval.methods.method_registry import load_method
-from galaxydit.eval.model_page.idea_tables import ALONE, MOVED, SCHEDULED, SPEEDUPS
+from galaxydit.eval.model_page.idea_tables import ALONE, MOVED, ON, PAPERS_RULE, SCHEDULED, SEES_PROMPT, SPEEDUPS
 from galaxydit.families import Family
 from galaxydit.pipelines.trial import Attach, Attached, accelerated
 from galaxydit.policies.proxy_threshold import ProxyThreshold
@@ -54,8 +54,10 @@ def variants_of(family: Family) -> list[IdeaVariant]:
     variants.append(_configured("schedule, first fifth computed", 2.0, SCHEDULE, warmup=0.2))
     for speedup in (2.0, 3.0):
         variants.append(IdeaVariant("schedule without the slope's guard", speedup, _unguarded(speedup)))
-    variants.append(_paper("paper's rule", guidance_alignment=True))
-    variants.append(_paper("paper's rule, branches alone", guidance_alignment=False))
+    for guidance_alignment in (True, False):
+        variants.append(_paper(PAPERS_RULE, guidance_alignment=guidance_alignment))
+        variants.append(_paper(f"{PAPERS_RULE} on {SEES_PROMPT}", SEES_PROMPT, guidance_alignment=guidance_alignment))
+    variants.append(_threshold_on(SEES_PROMPT, guidance_alignment=False))
     for proxy in proxies_of(family):
         if proxy == LEADING or (PROXIES[proxy].differs_by_sample and PROXIES[proxy].distance == "l1"):
             variants.append(_threshold_on(proxy))
@@ -84,7 +86,7 @@ def _moved(weight: float, speedup: float, *, guidance_alignment: bool = True) ->
         return accelerated(pipe, config=replace(config, policy=policy, guidance_alignment=guidance_alignment))
 
     name = f"{MOVED}, weight {weight:g}"
-    return IdeaVariant(name if guidance_alignment else f"{name}, {ALONE}", speedup, attach)
+    return IdeaVariant(_aligned(name, guidance_alignment), speedup, attach)
 
 
 def _unguarded(speedup: float) -> Callable[[Any, str, float], Context]:
@@ -102,23 +104,28 @@ def _without_guard(context: Context) -> Iterator[Attached]:
         yield attached
 
 
-def _paper(name: str, *, guidance_alignment: bool) -> IdeaVariant:
-    """The rule of arXiv 2512.03451, with the profile's proxy."""
+def _paper(name: str, proxy: Any = None, *, guidance_alignment: bool) -> IdeaVariant:
+    """The rule of arXiv 2512.03451, by default with the profile's proxy."""
 
     def attach(pipe: Any, profile: str, threshold: float) -> Context:
-        config = _config(pipe, Request(threshold=threshold, policy=PAPER, profile=profile))
+        config = _config(pipe, Request(threshold=threshold, policy=PAPER, profile=profile, proxy=proxy))
         return accelerated(pipe, config=replace(config, keep_last=0, guidance_alignment=guidance_alignment))
 
-    return IdeaVariant(name, 2.0, attach, has_threshold=True)
+    return IdeaVariant(_aligned(name, guidance_alignment), 2.0, attach, has_threshold=True)
 
 
-def _threshold_on(proxy: Any) -> IdeaVariant:
+def _threshold_on(proxy: Any, *, guidance_alignment: bool = True) -> IdeaVariant:
     """This project's prediction and correction, with one threshold on a proxy in place of a plan."""
 
     def attach(pipe: Any, profile: str, threshold: float) -> Context:
-        return accelerated(pipe, threshold=threshold, proxy=proxy, profile=profile)
+        config = _config(pipe, Request(threshold=threshold, profile=profile, proxy=proxy))
+        return accelerated(pipe, config=replace(config, guidance_alignment=guidance_alignment))
 
-    return IdeaVariant(f"threshold on {proxy}", 2.0, attach, has_threshold=True)
+    return IdeaVariant(_aligned(f"{ON} {proxy}", guidance_alignment), 2.0, attach, has_threshold=True)
+
+
+def _aligned(name: str, guidance_alignment: bool) -> str:
+    return name if guidance_alignment else f"{name}, {ALONE}"
 
 
 def _peer(name: str, setting: dict[str, Any]) -> IdeaVariant:

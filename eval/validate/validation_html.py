@@ -31,11 +31,12 @@ TEMPLATE = """\
 
 def html(data: dict[str, Any]) -> str:
     """The page of the data of `validation_page.validation_data`."""
+    notes = disturbed_lines(data)
     return render_page(
         TEMPLATE,
         f"Validation of {one_line(data['conditions']['model']['name'])}",
         _brief(data),
-        notes=(notes := disturbed_lines(data)),
+        notes=notes,
         conditions=conditions_table(data),
         runs=runs_table(data),
         differences=differences_table(data),

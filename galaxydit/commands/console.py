@@ -127,7 +127,7 @@ def step_bar(unit: str = "step") -> Iterator[Callable[[int, int], None]]:
     first one, because the time before it is no step's.
     """
     if draws_live(messages()):
-        columns = ("denoising", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), "left")
+        columns = (f"{unit}s", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), "left")
         with Progress(*columns, console=messages(), transient=True) as progress:
             task = progress.add_task("", total=None)
             yield lambda done, total: progress.update(task, completed=done, total=total)

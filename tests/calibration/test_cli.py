@@ -5,23 +5,16 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from command_line import exit_code
 
 import galaxydit.calibration
 from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.prompt_files import read_prompts
-from galaxydit.cli import main
 from galaxydit.eval.validate.validation_job import validation_prompts
 from galaxydit.profiles.profile_registry import load_profile
 from galaxydit.profiles.schema import Profile
 
 SMALL = ["--height", "32", "--width", "32", "--frames", "5", "--steps", "10", "--guidance", "3"]
-
-
-def run(*arguments: str | Path) -> int:
-    """The exit code of the command line."""
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    return stopped.value.code or 0
 
 
 def test_calibrate_writes_profile_and_report_and_shows_both(
@@ -31,7 +24,7 @@ def test_calibrate_writes_profile_and_report_and_shows_both(
     out, report = tmp_path / "profiles" / "mine.json", tmp_path / "report"
     options = ["--report", report, *SMALL]
     command = ["calibrate", "--model", tiny_wan_folder, "--prompts", tmp_path / "prompts.txt", "--out", out, *options]
-    assert run(*command) == 0
+    assert exit_code(*command) == 0
     profile = load_profile(out)
     assert profile.name == "mine"
     assert 4 <= profile.conditions.samples <= 8
@@ -47,7 +40,7 @@ def test_calibrate_writes_profile_and_report_and_shows_both(
     assert all("\n" not in path.read_text().strip() for path in units)
     assert json.loads(out.read_text())["evidence"]["seconds"]["step"] > 0
 
-    assert run(*command, "--budget", "full") == 0  # goes on
+    assert exit_code(*command, "--budget", "full") == 0  # goes on
     verified = load_profile(out)
     assert all(row.prompts == 2 for row in verified.evidence.verifications)
     assert verified.conditions.samples >= 8
@@ -67,7 +60,7 @@ def test_the_plugin_brings_prompts_and_captions_for_the_embedded_model(
     monkeypatch.setattr("galaxydit.calibration.calibration.calibrate", stop)
     shipped, out = files(galaxydit.calibration) / "prompts", tmp_path / "mine.json"
     for model, name in (("wan-tiny", "wan-tiny.txt"), (tiny_wan_folder, "default.txt")):
-        assert run("calibrate", "--model", model, "--out", out) == 2
+        assert exit_code("calibrate", "--model", model, "--out", out) == 2
         assert calibrated == (shipped / name).read_text().splitlines()
     assert set(calibrated).isdisjoint(validation_prompts())
 
@@ -90,7 +83,7 @@ def test_a_lesser_profile_never_replaces_the_one_at_out(
     out = tmp_path / "mine.json"
     for before, after in ((verified, verified), (fewer, drafted), (drafted, drafted)):
         before.save(out)
-        assert run("calibrate", "--model", tiny_wan_folder, "--out", out) == 0
+        assert exit_code("calibrate", "--model", tiny_wan_folder, "--out", out) == 0
         assert load_profile(out) == after
         stays = f"{out} stays, because it is better than this profile, {drafted.basis}; pass another --out"
         captured = capsys.readouterr()
@@ -110,7 +103,7 @@ def test_a_profile_of_another_model_at_out_is_refused_before_anything_is_compute
     other = replace(drafted.model, weights=tuple(weight + 1 for weight in drafted.model.weights))
     replace(drafted, model=other).save(out)
     before = out.read_bytes()
-    assert run("calibrate", "--model", tiny_wan_folder, "--out", out) == 2
+    assert exit_code("calibrate", "--model", tiny_wan_folder, "--out", out) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert f"--out={str(out)!r} is not allowed" in said
     assert "its weights are those of another checkpoint" in said
@@ -130,13 +123,13 @@ def test_a_profile_of_another_model_at_out_is_refused_before_anything_is_compute
 def test_bad_options_are_refused(change: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
     given = {"--model": "wan-tiny", "--prompts": "p.txt", "--out": "a.json"}
     given |= dict([change])
-    assert run("calibrate", *(word for pair in given.items() for word in pair)) == 2
+    assert exit_code("calibrate", *(word for pair in given.items() for word in pair)) == 2
     assert message in capsys.readouterr().err
 
 
 def test_a_file_without_prompts_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "empty.txt").write_text("\n \n")
-    assert run("calibrate", "--model", "wan-tiny", "--prompts", tmp_path / "empty.txt", "--out", "a.json") == 2
+    assert exit_code("calibrate", "--model", "wan-tiny", "--prompts", tmp_path / "empty.txt", "--out", "a.json") == 2
     assert "holds no prompt; write one a line" in capsys.readouterr().err
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from command_line import exit_code
 from diffusers import WanPipeline
 
 from galaxydit.calibration.budget import Budget
 from galaxydit.calibration.calibration import calibrate
 from galaxydit.calibration.generation_observer import observed, read_recorded
-from galaxydit.cli import main
 from galaxydit.commands.calibrate_command import KEPT_VIDEOS
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.generate import generate
@@ -29,13 +29,6 @@ def _keep_signals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("signal.signal", lambda *_: None)
 
 
-def call(*arguments: str | Path) -> int:
-    """The exit code of the command line."""
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    return stopped.value.code or 0
-
-
 def test_a_video_is_the_same_while_it_is_recorded(tiny_wan_pipeline: WanPipeline, settings: GenerationSettings) -> None:
     tiny_wan_pipeline.transformer.to(torch.bfloat16)
     plain = generate(tiny_wan_pipeline, "a red ball", settings, 1)
@@ -49,10 +42,10 @@ def test_a_calibration_takes_a_recorded_video_in_place_of_its_own(
 ) -> None:
     model, record = ("--model", tiny_wan_folder, *SIZE), tmp_path / "film.json"
     made = ("--prompt", "a red ball", "--out", tmp_path / "a.mp4", "--no-accelerate", "--record", record)
-    assert call("generate", *model, *made) == 0
+    assert exit_code("generate", *model, *made) == 0
     assert str(record) in capsys.readouterr().out
     own = ("--out", tmp_path / "p.json", "--budget", "0.1", "--save-videos", tmp_path / "videos")
-    assert call("calibrate", *model, *own, "--recorded", record) == 0
+    assert exit_code("calibrate", *model, *own, "--recorded", record) == 0
     profile = load_profile(tmp_path / "p.json")
     assert profile.evidence.recorded.excess_db is not None, "the recordings are checked"
     names = {path.stem.rpartition("-")[0] for path in (tmp_path / "p.parts" / "units").iterdir()}
@@ -60,7 +53,7 @@ def test_a_calibration_takes_a_recorded_video_in_place_of_its_own(
     (sample,) = (tmp_path / "p.parts" / "units").glob("sample-*")
     assert json.loads(sample.read_text())["data"]["prompt"] == "a red ball"
     other = [*own[2:4], "--guidance", "4", "--recorded", record]
-    assert call("calibrate", *model, *other, "--out", tmp_path / "q.json") == 2
+    assert exit_code("calibrate", *model, *other, "--out", tmp_path / "q.json") == 2
     assert "of another settings" in " ".join(capsys.readouterr().err.split())
 
 
@@ -72,7 +65,7 @@ def test_a_run_records_its_first_plain_video_and_keeps_no_seconds_of_it(
         f'model = "{tiny_wan_folder}"\nsteps = 10\nheight = 32\nwidth = 32\nframes = 5\nmetrics = ["psnr"]\n'
         '[prompts]\ntexts = ["a", "b"]\n[variants.fast]\nmethod = "galaxydit"\n'
     )
-    assert call("eval", "run", job, "--out", out, "--record", record) == 0
+    assert exit_code("eval", "run", job, "--out", out, "--record", record) == 0
     assert json.loads(record.read_text())["recording"]["prompt"] == "a"
     results = {path.stem[:20]: json.loads(path.read_text()) for path in (out / "units").iterdir()}
     plain = {
@@ -85,7 +78,7 @@ def test_a_run_records_its_first_plain_video_and_keeps_no_seconds_of_it(
     fast = [one["result"] for one in results.values() if one["data"]["variant"]["name"] == "fast"]
     assert sorted(row["plain_denoise_seconds"] is None for row in fast) == [False, True]
     record.unlink()
-    assert call("eval", "run", job, "--out", out, "--record", record) == 0
+    assert exit_code("eval", "run", job, "--out", out, "--record", record) == 0
     assert "no plain video was made" in capsys.readouterr().err
 
 
@@ -98,7 +91,7 @@ def test_a_run_records_its_first_plain_video_and_keeps_no_seconds_of_it(
     ],
 )
 def test_what_cannot_be_recorded_is_refused(arguments: Any, message: str, capsys: pytest.CaptureFixture) -> None:
-    assert call("generate", "--model", "wan-tiny", "--prompt", "x", "--out", "a.mp4", *arguments) == 2
+    assert exit_code("generate", "--model", "wan-tiny", "--prompt", "x", "--out", "a.mp4", *arguments) == 2
     assert message in " ".join(capsys.readouterr().err.split())
 
 

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from command_line import exit_code
 from diffusers import WanPipeline
 from fake_clock import FakeClock
 
 from galaxydit.calibration.budget import Budget
 from galaxydit.calibration.calibration import calibrate
 from galaxydit.calibration.profile_tables import target_table
-from galaxydit.cli import main
 from galaxydit.eval import demo
 from galaxydit.eval.compare.compare_job import CompareJob
 from galaxydit.eval.compare.contender import contenders_of
@@ -89,9 +89,7 @@ def test_a_job_says_that_it_was_disturbed_and_does_not_judge_its_seconds(
         [True, True, True, True],
         [False, True, False, True],
     ]
-    with pytest.raises(SystemExit) as stopped:
-        main(["eval", "check", str(tmp_path / "loaded"), "--min", "denoise_speedup=0.5"])
-    assert stopped.value.code == 1
+    assert exit_code("eval", "check", str(tmp_path / "loaded"), "--min", "denoise_speedup=0.5") == 1
     assert "not judged, disturbed" in (shown := capsys.readouterr().out)
     assert "seconds are not judged, because other work disturbed the run" in shown
 
@@ -107,9 +105,8 @@ def test_a_validation_shows_disturbed_speedups_in_brackets(
 
     def make() -> tuple[str, dict[str, Any]]:
         out = tmp_path / next(folders)
-        with pytest.raises(SystemExit) as stopped:
-            main(["validate", *given, "--out", str(out), "--runs", "repeated-plain-run,half-the-steps,galaxydit-2x"])
-        assert not stopped.value.code
+        runs = "repeated-plain-run,half-the-steps,galaxydit-2x"
+        assert exit_code("validate", *given, "--out", out, "--runs", runs) == 0
         return (out / "validation.md").read_text(), json.loads((out / "validation.json").read_text())
 
     quiet, loaded = quiet_then_loaded(make)

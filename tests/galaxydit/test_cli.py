@@ -12,6 +12,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
+from command_line import exit_code
 from typer.main import get_command
 
 from galaxydit.cli import app, main
@@ -40,15 +41,8 @@ SMALL = ["--height", "32", "--width", "32", "--frames", "5", "--steps", "12", "-
 PROMPT = "a red ball moves left over a plain background"
 
 
-def run(*arguments: str | Path) -> int:
-    """The exit code of the command line."""
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    return stopped.value.code or 0
-
-
 def test_version_is_the_installed_one(capsys: pytest.CaptureFixture):
-    assert run("--version") == 0
+    assert exit_code("--version") == 0
     assert capsys.readouterr().out == f"galaxydit {version('galaxydit')}\n"
 
 
@@ -80,7 +74,7 @@ def test_help_and_the_list_of_methods_do_not_wait_for_models_and_codecs():
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments: list, message: str, capsys: pytest.CaptureFixture):
-    assert run(*arguments) == 2
+    assert exit_code(*arguments) == 2
     error = capsys.readouterr().err
     assert error.startswith(message)
     assert error.count("\n") == 1
@@ -102,7 +96,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: list, message: str, ca
     ],
 )
 def test_options_out_of_range_are_named(arguments: list, option: str, capsys: pytest.CaptureFixture):
-    assert run(*arguments) == 2
+    assert exit_code(*arguments) == 2
     assert option in capsys.readouterr().err
 
 
@@ -118,7 +112,7 @@ def test_generate_without_acceleration_writes_the_plain_video(
     out = tmp_path / "videos" / "plain.mp4"
     options = ["--model", tiny_wan_folder, "--prompt", PROMPT, "--out", out, "--lossless", "--no-accelerate"]
     options += ["--offload", offload]
-    assert run("generate", *options, *SMALL) == 0
+    assert exit_code("generate", *options, *SMALL) == 0
     settings = GenerationSettings(height=32, width=32, num_frames=5, steps=12, guidance_scale=3.0)
     expected = generate(load_pipeline(tiny_wan_folder), PROMPT, settings, seed=2)
     np.testing.assert_array_equal(load_video(out), to_uint8(expected.frames))
@@ -146,7 +140,8 @@ def test_every_command_that_loads_a_model_may_offload_it_and_choose_its_dtype(
 
     for place in ("eval.jobs.maker", "pipelines.loading"):  # the import of the first takes over what the second has
         monkeypatch.setattr(f"galaxydit.{place}.load_pipeline", stop)
-    assert run(command, "--model", tiny_wan_folder, *options[command], "--offload", offload, "--dtype", "float32") == 2
+    loading = ("--model", tiny_wan_folder, "--offload", offload, "--dtype", "float32")
+    assert exit_code(command, *loading, *options[command]) == 2
     assert asked == [(offload, torch.float32)]
 
 
@@ -154,7 +149,7 @@ def test_generate_with_acceleration_reports_what_it_did(
     tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ):
     options = ["--model", tiny_wan_folder, "--prompt", PROMPT, "--out", tmp_path / "fast.mp4", "--quality", "high"]
-    assert run("generate", *options, *SMALL) == 0
+    assert exit_code("generate", *options, *SMALL) == 0
     assert load_video(tmp_path / "fast.mp4").shape == (5, 32, 32, 3)
     shown = capsys.readouterr()
     assert "steps reused\n" in shown.out
@@ -171,7 +166,8 @@ def test_a_video_whose_steps_were_not_recognised_is_written_all_the_same(
     tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):
     monkeypatch.setattr("galaxydit.runtime.loop_watch.LoopWatch._begin", lambda *_: None)
-    assert run("generate", "--model", tiny_wan_folder, "--prompt", PROMPT, "--out", tmp_path / "a.mp4", *SMALL) == 0
+    out = tmp_path / "a.mp4"
+    assert exit_code("generate", "--model", tiny_wan_folder, "--prompt", PROMPT, "--out", out, *SMALL) == 0
     assert load_video(tmp_path / "a.mp4").shape == (5, 32, 32, 3)
     shown = capsys.readouterr()
     assert "denoising " in shown.out
@@ -180,7 +176,7 @@ def test_a_video_whose_steps_were_not_recognised_is_written_all_the_same(
 
 def test_a_warning_is_one_line(tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
     options = ["--model", tiny_wan_folder, "--prompt", PROMPT, "--out", tmp_path / "same.mp4", "--threshold", "0"]
-    assert run("generate", *options, *SMALL) == 0
+    assert exit_code("generate", *options, *SMALL) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if "threshold=0" in line]
     assert len(lines) == 1
     assert lines[0].startswith("warning: threshold=0 reuses nothing")
@@ -200,7 +196,7 @@ def test_a_warning_that_many_videos_repeat_is_shown_once(capsys: pytest.CaptureF
 
 def test_an_error_of_a_library_is_one_line(tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
     given = ["--model", tiny_wan_folder, "--prompt", "x", "--out", tmp_path / "a.mp4", "--frames", "1", "--steps", "2"]
-    assert run("generate", *given, "--height", "16384", "--width", "16", "--no-accelerate") == 1
+    assert exit_code("generate", *given, "--height", "16384", "--width", "16", "--no-accelerate") == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert re.fullmatch(
         r"error: RuntimeError: shape .*; check that the options suit the model, or see .*--debug`", error
@@ -208,7 +204,7 @@ def test_an_error_of_a_library_is_one_line(tiny_wan_folder: Path, tmp_path: Path
 
 
 def test_inspect_shows_blocks_branches_and_hooks(tiny_wan_folder: Path, capsys: pytest.CaptureFixture):
-    assert run("inspect", "--model", tiny_wan_folder) == 0
+    assert exit_code("inspect", "--model", tiny_wan_folder) == 0
     shown = capsys.readouterr().out
     for text in (
         "WanTransformer3DModel",
@@ -229,7 +225,7 @@ def test_inspect_answers_for_a_published_model_without_weights(
 ) -> None:
     monkeypatch.setattr("galaxydit.pipelines.model_names.try_to_load_from_cache", lambda *_, **__: None)
     settings, calls = CHECKPOINTS[model].settings, architecture_of(model).calls
-    assert run("inspect", "--model", model) == 0
+    assert exit_code("inspect", "--model", model) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert f"calls a step {calls} " in shown
     assert f"num_frames {settings.num_frames}, steps {settings.steps}" in shown
@@ -238,7 +234,7 @@ def test_inspect_answers_for_a_published_model_without_weights(
 
 
 def test_inspect_prints_json(tiny_wan_folder: Path, capsys: pytest.CaptureFixture):
-    assert run("inspect", "--model", tiny_wan_folder, "--json") == 0
+    assert exit_code("inspect", "--model", tiny_wan_folder, "--json") == 0
     data = json.loads(capsys.readouterr().out)
     assert data["transformers"][0]["blocks"] == 3
     assert data["profile"]["unknown"] == ["the PSNR at any speedup", "the ranking of the proxies on this model"]
@@ -262,7 +258,7 @@ def test_demo_shows_the_table_its_files_and_beforehand_the_cost(
 ):
     monkeypatch.setitem(model_names.EMBEDDED, "wan-tiny", tiny_wan_folder)
     options = [] if given == "the embedded model" else ["--model", tiny_wan_folder]
-    assert run("demo", *options, "--out", tmp_path / "demo", *SMALL) == 0
+    assert exit_code("demo", *options, "--out", tmp_path / "demo", *SMALL) == 0
     shown, said = capsys.readouterr()
     for text in ("plain", "accelerated", "6 plain steps", "PSNR", "side-by-side.mp4", "report.json"):
         assert text in shown
@@ -296,7 +292,7 @@ def test_table_holds_means_and_speedups(scale: float, plain: tuple[str, ...], ac
 
 
 def test_a_misspelt_method_gets_a_proposal(capsys: pytest.CaptureFixture, tmp_path: Path):
-    assert run("compare", "--methods", "fewer steps,seacahe order 1", "--out", tmp_path / "new") == 2
+    assert exit_code("compare", "--methods", "fewer steps,seacahe order 1", "--out", tmp_path / "new") == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert re.search(r"methods='seacahe order 1' is not .*; did you mean 'SeaCache order 1'\?$", error)
     assert not (tmp_path / "new").exists()
@@ -320,11 +316,11 @@ def test_the_words_of_the_embedded_model_are_those_of_its_world():
 
 
 def test_families_are_found_by_a_part_of_their_name(capsys: pytest.CaptureFixture):
-    assert run("families", "mochi") == 0
+    assert exit_code("families", "mochi") == 0
     assert [line for line in capsys.readouterr().out.splitlines() if line[0] != " "] == [
         "Mochi: MochiTransformer3DModel"
     ]
-    assert run("families", "no-such") == 2
+    assert exit_code("families", "no-such") == 2
     assert "name='no-such' is not allowed: expected part of the name" in capsys.readouterr().err
 
 
@@ -332,7 +328,7 @@ def test_families_are_a_table_of_what_works_and_which_model_to_try(
     capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("COLUMNS", "80")
-    assert run("families") == 0
+    assert exit_code("families") == 0
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     wan = next(index for index, line in enumerate(lines) if line.startswith("Wan "))
     assert "LoRA, compile, several GPUs" in lines[wan]
@@ -343,7 +339,7 @@ def test_families_are_a_table_of_what_works_and_which_model_to_try(
 
 
 def test_families_are_printed_as_json_with_the_reasons_of_what_is_not_accepted(capsys: pytest.CaptureFixture):
-    assert run("families", "--json") == 0
+    assert exit_code("families", "--json") == 0
     shown = json.loads(capsys.readouterr().out)
     wan = next(row for row in shown["accepted"] if row["family"] == "Wan")
     assert (wan["transformer"], wan["context parallel"]) == ("WanTransformer3DModel", "yes")
@@ -392,7 +388,7 @@ def test_generate_makes_a_video_of_each_line_and_later_of_new_lines(
 ):
     prompts, arguments = many
     folder = tmp_path / "videos" / "files"
-    assert run("generate", *arguments, "--no-accelerate") == 0
+    assert exit_code("generate", *arguments, "--no-accelerate") == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[-5:-3] == ["Made:", f"  {tmp_path}/videos/results.csv"]
     assert shown[-3].startswith(f"2 videos in {folder}, 0 failed.")
@@ -405,7 +401,7 @@ def test_generate_makes_a_video_of_each_line_and_later_of_new_lines(
         np.testing.assert_array_equal(load_video(paths[place]), to_uint8(expected.frames))
     written = [path.stat().st_mtime_ns for path in paths]
     prompts.write_text("a cube\na cat\n")
-    assert run("generate", *arguments, "--no-accelerate") == 0
+    assert exit_code("generate", *arguments, "--no-accelerate") == 0
     assert sorted(folder.glob("*.mp4")) == [*paths, folder / "00002-a-cat-s4-baseline.mp4"]
     assert [path.stat().st_mtime_ns for path in paths] == written
     rows = (tmp_path / "videos" / "results.csv").read_text().splitlines()
@@ -424,13 +420,13 @@ def test_a_video_that_failed_says_why_and_the_same_command_makes_it_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(maker, "generate_with", fail_for_one)
-        assert run("generate", *arguments) == 1
+        assert exit_code("generate", *arguments) == 1
     shown = capsys.readouterr()
     assert "1 videos in " in shown.out
     assert "RuntimeError: out of memory; the same command makes failed videos again" in shown.err
-    assert run("generate", *arguments, "--dry-run") == 0
+    assert exit_code("generate", *arguments, "--dry-run") == 0
     assert "1 videos to make" in capsys.readouterr().out
-    assert run("generate", *arguments) == 0
+    assert exit_code("generate", *arguments) == 0
     assert "2 videos in " in capsys.readouterr().out
 
 
@@ -438,8 +434,8 @@ def test_many_accelerated_videos_are_units_of_a_job_without_baseline(
     many: tuple[Path, list], tmp_path: Path, capsys: pytest.CaptureFixture
 ):
     _, arguments = many
-    assert run("generate", *arguments, "--threshold", "0.3", "--fps", "8") == 0
-    assert run("eval", "status", tmp_path / "videos", "--json") == 0
+    assert exit_code("generate", *arguments, "--threshold", "0.3", "--fps", "8") == 0
+    assert exit_code("eval", "status", tmp_path / "videos", "--json") == 0
     names = sorted(path.name.split("-")[2] for path in (tmp_path / "videos" / "units").iterdir())
     assert names == ["galaxydit", "galaxydit"]
 
@@ -455,5 +451,5 @@ def test_many_accelerated_videos_are_units_of_a_job_without_baseline(
     ],
 )
 def test_options_of_many_videos_are_checked(options: list[str], message: str, capsys: pytest.CaptureFixture):
-    assert run("generate", "--model", "wan-tiny", *options) == 2
+    assert exit_code("generate", "--model", "wan-tiny", *options) == 2
     assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())

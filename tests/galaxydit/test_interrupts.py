@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import exit_code
 from diffusers import DiffusionPipeline, WanPipeline
 
-from galaxydit.cli import main
 from galaxydit.eval.jobs import maker
 from galaxydit.pipelines.interrupts import answering_interrupts
 from galaxydit.pipelines.runs.store import Store
@@ -22,13 +22,6 @@ def interrupts_are_heard() -> Any:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-def run(*arguments: str | Path) -> int:
-    """The exit code of the command line."""
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    return int(stopped.value.code or 0)
 
 
 def interrupt_after(commits: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +53,7 @@ def test_an_interrupt_says_how_far_a_long_command_is(
     # The timing and the first sample, or a plain video, come first.
     stage, commits = {"calibrate": ("recording", 3), "compare": ("screening", 2)}[command]
     interrupt_after(commits, monkeypatch)
-    assert run(*arguments) == 130
+    assert exit_code(*arguments) == 130
     assert f"stopped, {stage}: 1 of " in (shown := capsys.readouterr().err)
     assert "done; run the same command again to continue" in shown
 
@@ -86,7 +79,7 @@ def test_an_interrupt_that_a_library_reports_as_its_own_error_ends_as_an_interru
     else:
         monkeypatch.setattr(WanPipeline, "encode_prompt", misreport(signal.SIGINT))
     given = ["--model", tiny_wan_folder, *SMALL[:6], "--prompt", "a red ball", "--out", tmp_path / "video.mp4"]
-    assert run("generate", *given) == 130
+    assert exit_code("generate", *given) == 130
     assert "error" not in capsys.readouterr().err
 
 
@@ -102,7 +95,7 @@ def test_an_interrupt_within_a_unit_is_no_failure_of_the_unit(
     (tmp_path / "prompts.txt").write_text("a red ball\n", encoding="utf-8")
     monkeypatch.setattr(maker, "encode_thumbnail", misreport(number))
     given = ["generate", "--model", tiny_wan_folder, "--prompts", tmp_path / "prompts.txt", *SMALL]
-    assert run(*given, "--out", tmp_path / "out") == code
+    assert exit_code(*given, "--out", tmp_path / "out") == code
     assert "stopped, 0 of 1 done; run the same command again to continue" in capsys.readouterr().err
     assert not list((tmp_path / "out" / "records").glob("*"))
 

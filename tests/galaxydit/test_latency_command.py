@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from command_line import exit_code
 
-from galaxydit.cli import _without_traceback, main
+from galaxydit.cli import _without_traceback
 from galaxydit.eval.latency.latency_run import LatencyRun
 from galaxydit.eval.latency.latency_settings import METHODS
 from galaxydit.eval.latency.timed_methods import METHODS as TIMED_METHODS
@@ -17,9 +18,7 @@ from galaxydit.eval.latency.timed_methods import METHODS as TIMED_METHODS
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_a_device_that_the_machine_lacks_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["latency", "--device", "cuda"])
-    assert stopped.value.code == 2
+    assert exit_code("latency", "--device", "cuda") == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("error: --device='cuda' is not allowed: expected one that this machine has (")
 
@@ -34,9 +33,7 @@ def test_a_run_that_is_stopped_says_how_to_see_what_it_has(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(LatencyRun, "measure", stop)
-    with pytest.raises(SystemExit) as stopped:
-        main(["latency", "--device", "cpu", "--out", str(tmp_path / "run.json")])
-    assert stopped.value.code == 130
+    assert exit_code("latency", "--device", "cpu", "--out", str(tmp_path / "run.json")) == 130
     finished = f"stopped; `galaxydit latency --table {tmp_path / 'run.json'}` shows the finished turns"
     expected = finished if turns else "stopped before the first turn, so nothing was written"
     assert expected in capsys.readouterr().err
@@ -65,6 +62,4 @@ def test_a_run_in_which_a_method_failed_does_not_end_well(
         return data
 
     monkeypatch.setattr(LatencyRun, "measure", measure)
-    with pytest.raises(SystemExit) as stopped:
-        main(["latency", "--device", "cpu", "--json", "--out", str(tmp_path / "run.json")])
-    assert stopped.value.code == 1
+    assert exit_code("latency", "--device", "cpu", "--json", "--out", str(tmp_path / "run.json")) == 1

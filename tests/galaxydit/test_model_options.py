@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command_line import exit_code
 from PIL import Image
 
-from galaxydit.cli import main
 from galaxydit.commands.grouping import grouped
 from galaxydit.commands.jobs import job_keys
 from galaxydit.commands.options import InputFiles, ModelOptions, RayOptions, Sizes
@@ -16,12 +16,6 @@ from galaxydit.eval.jobs.job import Job
 from galaxydit.pipelines.settings import GenerationSettings
 
 VIDEO = ["--prompt", "a ball", "--no-accelerate", "--steps", "2"]
-
-
-def run(*arguments: str | Path) -> int:
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    return stopped.value.code or 0
 
 
 def test_a_home_folder_is_put_into_paths_before_a_command_reads_them(
@@ -74,7 +68,7 @@ def test_an_image_for_a_pipeline_that_takes_none_is_refused_by_its_name(
     tiny_wan_folder: Path, image: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "a.mp4"
-    assert run("generate", "--model", tiny_wan_folder, *VIDEO, "--out", out, "--image", image) == 2
+    assert exit_code("generate", "--model", tiny_wan_folder, *VIDEO, "--out", out, "--image", image) == 2
     assert "error: WanPipeline does not take image" in capsys.readouterr().err
     assert not out.exists()
 
@@ -91,7 +85,7 @@ def test_the_negative_prompt_of_the_recipe_is_said_and_another_replaces_it(
     videos = []
     for options in ([], ["--negative-prompt", "a red square"], ["--negative-prompt", ""]):
         out = tmp_path / f"{len(videos)}.mp4"
-        assert run("generate", "--model", tiny_wan_folder, *VIDEO, *options, "--out", out) == 0
+        assert exit_code("generate", "--model", tiny_wan_folder, *VIDEO, *options, "--out", out) == 0
         said = "negative prompt of the model's authors (--negative-prompt changes it): a red square"
         assert (said in capsys.readouterr().err) == (not options)
         videos.append(out.read_bytes())

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from command_line import exit_code
 from diffusers import DiffusionPipeline, WanPipeline
 
-from galaxydit.cli import main
 from galaxydit.errors import DataWarning
 from galaxydit.pipelines.prompt_length import warn_of_long_prompts
 
@@ -63,7 +63,5 @@ def test_generate_warns_of_a_long_prompt(
         "--prompts": [tmp_path / "p.txt", "--out", tmp_path / "r"],
     }
     sizes = ["--steps", "2", "--height", "32", "--width", "32", "--frames", "5", "--no-accelerate"]
-    with pytest.raises(SystemExit) as stopped:
-        main(["generate", "--model", str(tiny_wan_folder), option, *map(str, given[option]), *sizes])
-    assert not stopped.value.code
+    assert exit_code("generate", "--model", str(tiny_wan_folder), option, *map(str, given[option]), *sizes) == 0
     assert capsys.readouterr().err.count("WanPipeline reads 512 tokens") == 1

@@ -3,14 +3,11 @@
 import json
 
 import pytest
-
-from galaxydit.cli import main
+from command_line import exit_code
 
 
 def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as stopped:
-        main(["compare", *arguments])
-    return int(stopped.value.code or 0)
+    return exit_code("compare", *arguments)
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from command_line import exit_code
 from copied_makers import OnCopies
 from diffusers import WanImageToVideoPipeline, WanTransformer3DModel
 from matplotlib.figure import Figure
 from PIL import Image
 
-from galaxydit.cli import main
 from galaxydit.commands.compare_command import scores_table
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare import compare_job, pareto_plot
@@ -199,9 +199,7 @@ def test_a_comparison_is_a_run_that_eval_reads(finished, tmp_path, capsys):
     assert {record.compute_unit for record in run.records} == {"operations", "steps"}
     assert sum(record.video is not None for record in run.records) == 1 + len(comparison.rows)
     for arguments in (["report"], ["export", "--no-parquet"], ["check", "--min", "psnr=0"]):
-        with pytest.raises(SystemExit) as stopped:
-            main(["eval", arguments[0], str(tmp_path), *arguments[1:]])
-        assert not stopped.value.code
+        assert exit_code("eval", arguments[0], str(tmp_path), *arguments[1:]) == 0
     assert "report.html" in capsys.readouterr().out
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import exit_code
 
 from galaxydit.cli import main
 from galaxydit.eval.cost.architecture import architecture_of
@@ -71,29 +72,21 @@ def test_the_command_names_the_saved_joules(capsys: pytest.CaptureFixture[str]) 
 def test_the_command_takes_a_speedup_or_a_word(
     given: tuple[str, ...], speedup: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["estimate", "--model", "wan2.1-t2v-14b", *given])
-    assert not stopped.value.code
+    assert exit_code("estimate", "--model", "wan2.1-t2v-14b", *given) == 0
     assert f"the plugin at {speedup}x by compute" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("option", ["--steps", "--frames"])
 def test_a_count_of_0_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["estimate", "--model", "wan2.1-t2v-14b", option, "0"])
-    assert stopped.value.code == 2
+    assert exit_code("estimate", "--model", "wan2.1-t2v-14b", option, "0") == 2
     assert f"{option[2:]}=0 is not allowed" in capsys.readouterr().err
 
 
 def test_a_speedup_that_leaves_fewer_than_two_steps_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["estimate", "--model", "wan2.1-t2v-14b", "--speedup", "26"])
-    assert stopped.value.code == 2
+    assert exit_code("estimate", "--model", "wan2.1-t2v-14b", "--speedup", "26") == 2
     assert "speedup=26.0 is not allowed: expected at most 25" in capsys.readouterr().err
 
 
 def test_the_command_refuses_an_unknown_gpu(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["estimate", "--model", "wan2.1-t2v-14b", "--gpu", "v100"])
-    assert stopped.value.code == 2
+    assert exit_code("estimate", "--model", "wan2.1-t2v-14b", "--gpu", "v100") == 2
     assert "gpu='v100' is not allowed" in capsys.readouterr().err

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from command_line import exit_code
 
-from galaxydit.cli import main
 from galaxydit.eval.cost.cost_estimate import BYTES_PER_PIXEL
 from galaxydit.eval.jobs.estimate import PlainCost, VariantEstimate, denoise_share, estimate, plain_cost, time_plain
 from galaxydit.eval.jobs.job import PLAIN, Job, Variant
@@ -23,13 +23,6 @@ from galaxydit.pipelines.video import Sound
 
 FAST = Variant("fast", "galaxydit", {"speedup": 4.0})
 JOB = Job(model="invented", prompts=("a cat", "a dog"), variants=(PLAIN, FAST), metrics=("psnr",))
-
-
-def call(*arguments: str | Path) -> int:
-    """The exit code of the command line."""
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    return stopped.value.code or 0
 
 
 @pytest.mark.parametrize(
@@ -76,14 +69,14 @@ def test_a_dry_run_counts_what_is_missing_times_the_model_and_makes_nothing(
 ) -> None:
     monkeypatch.setattr("signal.signal", lambda *_: None)  # the command takes SIGTERM over, which is the test run's
     out = tmp_path / "run"
-    assert call("eval", "run", job_file, "--out", out, "--dry-run") == 0
+    assert exit_code("eval", "run", job_file, "--out", out, "--dry-run") == 0
     assert "6 videos to make" in capsys.readouterr().out
     assert not out.exists()
     job = read_job(job_file)
     open_run(out, replace(job, prompts=job.prompts[:1]))
     before = (out / "run.json").read_bytes()
     monkeypatch.setattr(VideoMaker, "make", lambda *_: pytest.fail("a dry run makes nothing"))
-    assert call("eval", "run", job_file, "--out", out, "--dry-run", "--ray", "--workers", 2) == 0
+    assert exit_code("eval", "run", job_file, "--out", out, "--dry-run", "--ray", "--workers", 2) == 0
     shown = capsys.readouterr().out
     assert "6 videos to make" in shown
     assert "on 2 workers\nnothing was made" in shown
@@ -96,7 +89,7 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(
 ) -> None:
     open_run(tmp_path / "run", read_job(job_file))
     job_file.write_text(job_file.read_text().replace("steps = 10", "steps = 9"))
-    assert call("eval", "run", job_file, "--out", tmp_path / "run", "--dry-run") == 2
+    assert exit_code("eval", "run", job_file, "--out", tmp_path / "run", "--dry-run") == 2
     assert "steps: 10 -> 9" in capsys.readouterr().err
 
 
@@ -119,7 +112,7 @@ def test_the_fastest_short_video_counts_and_other_work_is_said(
     assert plain.disturbed == "4.0 processes for each core wanted to run"
     monkeypatch.setattr("galaxydit.eval.jobs.estimate.time_plain", lambda _: plain)
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    assert call("eval", "run", job_file, "--out", job_file.parent / "run", "--dry-run") == 0
+    assert exit_code("eval", "run", job_file, "--out", job_file.parent / "run", "--dry-run") == 0
     assert "4.0 processes for each core wanted to run: without other work it takes less" in capsys.readouterr().err
 
 
@@ -132,10 +125,10 @@ def test_prompts_are_costed_without_making_videos(
     prompts.write_text("a red ball moves left\na blue ball moves right\n")
     base = ("generate", "--model", job_file.parent / "tiny-wan", "--out", tmp_path / "out", "--speedup", 2)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert call(*base, "--prompts", prompts, "--dry-run", "--price", 2.5) == 0
+    assert exit_code(*base, "--prompts", prompts, "--dry-run", "--price", 2.5) == 0
     expected = "2 videos to make, about 2 h, 2 GPU hours, 1 kWh, price 5, 4 GB of files"
     assert expected in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
-    assert call(*base, "--prompts", prompts, "--price", 2.5) == 2
+    assert exit_code(*base, "--prompts", prompts, "--price", 2.5) == 2
     assert "has no effect without --dry-run" in " ".join(capsys.readouterr().err.split())
-    assert call(*base, "--prompt", "a red ball", "--dry-run") == 2
+    assert exit_code(*base, "--prompt", "a red ball", "--dry-run") == 2

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+from command_line import exit_code
 
-from galaxydit.cli import main
 from galaxydit.eval.report.read_run import read_run
 
 README = Path(__file__).parents[3] / "README.md"
@@ -29,9 +29,7 @@ def test_the_job_of_the_readme_runs_in_process_and_on_ray(
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr("signal.signal", lambda *_: None)  # the command takes SIGTERM over, which is the test run's
     for out, options in (("here", []), ("ray", ["--ray", "--workers", "2"])):
-        with pytest.raises(SystemExit) as stopped:
-            main(["eval", "run", str(job_file), "--out", str(tmp_path / out), *options])
-        assert not stopped.value.code
+        assert exit_code("eval", "run", str(job_file), "--out", str(tmp_path / out), *options) == 0
     here, ray = (read_run(tmp_path / name).records for name in ("here", "ray"))
     assert [record.unit for record in here] == [record.unit for record in ray]
     assert [record.frames_sha256 for record in here] == [record.frames_sha256 for record in ray]

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 import typer
+from command_line import exit_code
 from diffusers import WanPipeline
 from typer.testing import CliRunner
 
-from galaxydit.cli import main
 from galaxydit.commands.grouping import RayCommand, grouped
 from galaxydit.commands.jobs import JobOptions, show_plan
 from galaxydit.commands.options import RayOptions
@@ -40,13 +40,6 @@ def run(path: Path, out: Path) -> dict[tuple[int, str], VideoRecord]:
     job = read_job(path)
     run_job(job, open_run(out, job))
     return {(record.prompt_index, record.variant): record for record in read_run(out).records}
-
-
-def call(*arguments: str | Path) -> int:
-    """The exit code of the command line."""
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    return stopped.value.code or 0
 
 
 @pytest.fixture(autouse=True)
@@ -142,7 +135,7 @@ def test_a_refused_variant_leaves_the_run_as_it_was(job_file: Path, tmp_path: Pa
 
     def make(text: str) -> int:
         job_file.write_text(text)
-        return call("eval", "run", job_file, "--out", out)
+        return exit_code("eval", "run", job_file, "--out", out)
 
     assert make(plain) == 0
     before = (out / "run.json").read_bytes()
@@ -229,30 +222,30 @@ def test_the_command_runs_tells_of_failures_and_makes_them_again(
         return make(self, unit)
 
     monkeypatch.setattr(maker.VideoMaker, "_generate", raise_on_half)
-    assert call("eval", "run", job_file, "--out", out) == 1
+    assert exit_code("eval", "run", job_file, "--out", out) == 1
     assert "4 done, 2 failed" in capsys.readouterr().out
-    assert call("eval", "status", out) == 0
+    assert exit_code("eval", "status", out) == 0
     shown = capsys.readouterr().out
     assert "4 done, 2 failed, 0 remaining" in shown
     assert "RuntimeError: half is [bold]not[/bold] enough" in shown
     monkeypatch.setattr(maker.VideoMaker, "_generate", make)
-    assert call("eval", "run", job_file, "--out", out) == 1
-    assert call("eval", "run", job_file, "--out", out, "--retry-failed") == 0
+    assert exit_code("eval", "run", job_file, "--out", out) == 1
+    assert exit_code("eval", "run", job_file, "--out", out, "--retry-failed") == 0
     assert "6 done, 0 failed" in capsys.readouterr().out
 
 
 def test_the_command_shows_an_example_that_is_a_job(tmp_path: Path, capsys: pytest.CaptureFixture):
-    assert call("eval", "run", "--example") == 0
+    assert exit_code("eval", "run", "--example") == 0
     (tmp_path / "job.toml").write_text(capsys.readouterr().out)
     assert len(read_job(tmp_path / "job.toml").units()) == 16
 
 
 def test_the_command_refuses_in_one_line(job_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
     job_file.write_text(job_file.read_text().replace("steps = 10", "stebs = 10"))
-    assert call("eval", "run", job_file, "--out", tmp_path / "run") == 2
+    assert exit_code("eval", "run", job_file, "--out", tmp_path / "run") == 2
     assert "did you mean 'steps'?" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
-    assert call("eval", "status", tmp_path) == 2
+    assert exit_code("eval", "status", tmp_path) == 2
     assert "holds no run.json" in capsys.readouterr().err
 
 
@@ -263,7 +256,7 @@ def test_a_folder_with_files_of_others_is_refused_and_nothing_in_it_is_touched(
     for name in ("scratch/mine/precious", "frames/my.png", "claims/paper.pdf", "job.toml"):
         (mine / name).parent.mkdir(parents=True, exist_ok=True)
         (mine / name).write_text("mine")
-    assert call("eval", "run", job_file, "--out", mine) == 2
+    assert exit_code("eval", "run", job_file, "--out", mine) == 2
     assert "neither empty nor a run" in capsys.readouterr().err
     files = sorted(path for path in mine.rglob("*") if path.is_file())
     assert len(files) == 4
@@ -281,20 +274,20 @@ def test_status_names_damaged_videos_and_the_next_run_makes_them_again(
     content = second.read_bytes()
     second.write_bytes(content[::-1])
     capsys.readouterr()
-    assert call("eval", "status", out) == 0
+    assert exit_code("eval", "status", out) == 0
     shown = capsys.readouterr().out
     assert "1 done, 0 failed, 1 remaining" in shown
     assert "has 0 bytes instead of" in shown
-    assert call("eval", "status", out, "--verify") == 0
+    assert exit_code("eval", "status", out, "--verify") == 0
     assert "has another content than its record says" in capsys.readouterr().out
-    assert call("eval", "status", out, "--json") == 0
+    assert exit_code("eval", "status", out, "--json") == 0
     data = json.loads(capsys.readouterr().out)
     assert (data["total"], data["done"], data["failed"], data["remaining"]) == (2, 1, 0, 1)
     assert "has 0 bytes instead of" in next(iter(data["reasons"].values()))
-    assert call("eval", "run", job_file, "--out", out) == 0
+    assert exit_code("eval", "run", job_file, "--out", out) == 0
     assert second.read_bytes() == content[::-1]
-    assert call("eval", "run", job_file, "--out", out, "--verify") == 0
-    call("eval", "status", out, "--verify")
+    assert exit_code("eval", "run", job_file, "--out", out, "--verify") == 0
+    exit_code("eval", "status", out, "--verify")
     assert "2 done, 0 failed, 0 remaining" in capsys.readouterr().out
 
 
@@ -309,7 +302,7 @@ def test_an_interrupt_says_how_far_it_is_and_that_it_goes_on(
         return original(self, unit)
 
     monkeypatch.setattr(maker.VideoMaker, "_generate", interrupt)
-    assert call("eval", "run", job_file, "--out", tmp_path / "run") == 130
+    assert exit_code("eval", "run", job_file, "--out", tmp_path / "run") == 130
     assert "stopped, 2 of 6 done; run the same command again to continue" in capsys.readouterr().err
 
 
@@ -326,5 +319,5 @@ def test_ray_takes_an_address_or_none_and_its_options_need_it(job_file: Path, tm
     for line in lines:
         assert CliRunner().invoke(app, line.split()).exit_code == 0
     assert seen == [(None, None), ("local", None), ("local", None), ("auto", None), ("ray://h:1", 2), ("local", 2)]
-    assert call("eval", "run", job_file, "--out", tmp_path / "run", "--workers", 2) == 2
+    assert exit_code("eval", "run", job_file, "--out", tmp_path / "run", "--workers", 2) == 2
     assert "--workers=2 has no effect without --ray" in " ".join(capsys.readouterr().err.replace("│", " ").split())

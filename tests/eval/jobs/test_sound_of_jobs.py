@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import exit_code
 from diffusers import WanPipeline
 from PIL import Image
 
-from galaxydit.cli import main
 from galaxydit.eval.jobs.gates import Gates
 from galaxydit.eval.jobs.job import Job, Variant
 from galaxydit.eval.jobs.jobfile import read_job
@@ -32,6 +32,8 @@ from galaxydit.pipelines.flac import encode_flac, load_flac
 from galaxydit.pipelines.generate import GeneratedVideo
 from galaxydit.pipelines.runs import Outcome, Unit, run
 from galaxydit.pipelines.video import Sound
+
+checked = functools.partial(exit_code, "eval", "check")
 
 RATE = 16000
 METRICS = ("psnr", "si_sdr", "log_mel", "rms_ratio")
@@ -74,17 +76,11 @@ def sound_job(
     return make
 
 
-def exit_code(*arguments: str | Path) -> int:
-    with pytest.raises(SystemExit) as stopped:
-        main(["eval", "check", *map(str, arguments)])
-    return stopped.value.code or 0
-
-
 def test_a_gate_on_si_sdr_fails_a_reversed_sound_and_passes_a_plain_repetition(sound_job: Callable[..., Run]) -> None:
     root = sound_job("repeat", "backwards").root
-    assert exit_code(root, "--min", "si_sdr=20", "--variant", "repeat") == 0
-    assert exit_code(root, "--min", "si_sdr=20", "--variant", "backwards") == 1
-    assert exit_code(root, "--min", "rms_ratio=0.99", "--max", "rms_ratio=1.01", "--variant", "backwards") == 0
+    assert checked(root, "--min", "si_sdr=20", "--variant", "repeat") == 0
+    assert checked(root, "--min", "si_sdr=20", "--variant", "backwards") == 1
+    assert checked(root, "--min", "rms_ratio=0.99", "--max", "rms_ratio=1.01", "--variant", "backwards") == 0
 
 
 def test_the_gates_of_the_page_fail_a_reversed_and_a_quiet_sound_and_pass_a_repetition(
@@ -122,7 +118,7 @@ def test_the_stored_waveform_gives_the_values_of_the_record_again(sound_job: Cal
     ],
 )
 def test_gates_on_the_rms_ratio_judge_both_sides(sound_job: Callable[..., Run], options: list[str], code: int) -> None:
-    assert exit_code(sound_job("louder", "quieter").root, *options) == code
+    assert checked(sound_job("louder", "quieter").root, *options) == code
 
 
 def test_the_rms_ratio_that_is_farthest_from_1_is_the_worst(sound_job: Callable[..., Run]) -> None:

@@ -6,34 +6,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import exit_code
 
-from galaxydit.cli import main
 from galaxydit.eval.report.read_run import read_run
-
-
-def run(*arguments: str | Path) -> int:
-    """The exit code of the command line."""
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    return stopped.value.code or 0
 
 
 def test_report_and_export_write_their_files_into_the_run(
     run_of: Callable[..., Path], capsys: pytest.CaptureFixture
 ) -> None:
     root = run_of(["a"])
-    assert run("eval", "report", root) == 0
-    assert run("eval", "export", root) == 0
+    assert exit_code("eval", "report", root) == 0
+    assert exit_code("eval", "export", root) == 0
     shown = capsys.readouterr().out
     assert all(str(root / name) in shown for name in ("report.html", "results.csv", "results.parquet"))
     assert f"  galaxydit eval check {root} --min psnr=30" in shown
     assert "video-0" in (root / "report.html").read_text()
-    assert run("eval", "report", root, "--no-embed") == 0
+    assert exit_code("eval", "report", root, "--no-embed") == 0
     assert "video-0" not in (root / "report.html").read_text()
 
 
 def test_a_folder_that_is_no_run_is_one_red_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert run("eval", "export", tmp_path) == 2
+    assert exit_code("eval", "export", tmp_path) == 2
     assert capsys.readouterr().err.startswith("error: ")
 
 
@@ -66,7 +59,7 @@ def read_only(run_of: Callable[..., Path]) -> Iterator[Path]:
 
 def test_a_run_that_cannot_be_written_is_reported_elsewhere(read_only: Path, tmp_path: Path) -> None:
     before = sorted(read_only.rglob("*"))
-    assert run("eval", "report", read_only, "--out", tmp_path / "page.html", "--embed") == 0
+    assert exit_code("eval", "report", read_only, "--out", tmp_path / "page.html", "--embed") == 0
     assert "video-0" in (tmp_path / "page.html").read_text()
     assert sorted(read_only.rglob("*")) == before, "as root, too, nothing is written into the run"
 
@@ -87,7 +80,7 @@ def test_a_record_that_cannot_be_shown_is_named(
     del record["digest"]  # a record of an earlier version, whose content is not checked
     path.write_text(json.dumps(record | {"result": record["result"] | change}))
     for command in ("report", "export"):
-        assert run("eval", command, path.parent.parent) == 2
+        assert exit_code("eval", command, path.parent.parent) == 2
         assert f"the record of {path.stem} is damaged: {place}" in capsys.readouterr().err
 
 
@@ -97,12 +90,12 @@ def test_a_damaged_record_hides_no_other(
 ) -> None:
     path = min((run_of(["a"]) / "units").iterdir())
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    assert run("eval", "status", path.parent.parent) == 0
+    assert exit_code("eval", "status", path.parent.parent) == 0
     shown = capsys.readouterr().out
     assert f"{path.stem}: damaged" in shown
     assert "3 done, 0 failed, 1 remaining" in shown
     for command in ("report", "export"):
-        assert run("eval", command, path.parent.parent) == 0
+        assert exit_code("eval", command, path.parent.parent) == 0
 
 
 @pytest.mark.parametrize("name", ["report.html", "results.csv", "results.parquet"])
@@ -111,13 +104,13 @@ def test_report_and_export_replace_their_own_files_and_keep_others(
 ) -> None:
     root, command = run_of(["a"]), "report" if name == "report.html" else "export"
     for _ in range(2):
-        assert run("eval", command, root) == 0
+        assert exit_code("eval", command, root) == 0
     (root / name).write_text("mine")
     before = {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()}
-    assert run("eval", command, root) == 2
+    assert exit_code("eval", command, root) == 2
     assert "--force" in " ".join(capsys.readouterr().err.split())
     assert {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()} == before
-    assert run("eval", command, root, "--force") == 0
+    assert exit_code("eval", command, root, "--force") == 0
     assert (root / name).read_bytes() != b"mine"
 
 
@@ -131,14 +124,14 @@ def test_a_flipped_digit_of_a_record_is_damage_and_older_records_count_as_not_ch
     old = json.loads(second.read_text())
     del old["digest"]
     second.write_text(json.dumps(old))
-    assert run("eval", "status", root, "--json") == 0
+    assert exit_code("eval", "status", root, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert "does not have the digest" in told["reasons"][first.stem]
     assert told["not_checked"] == 1
     assert read_run(root).damaged == 1
     for command in ("status", "export"):
-        assert run("eval", command, root) == 0
+        assert exit_code("eval", command, root) == 0
         said = capsys.readouterr()
         assert "1 records of earlier versions have no digest" in " ".join((said.out + said.err).split())
-    assert run("eval", "report", root) == 0
+    assert exit_code("eval", "report", root) == 0
     assert "1 records of earlier versions have no digest" in (root / "report.html").read_text()

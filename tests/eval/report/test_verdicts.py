@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from command_line import exit_code
 
-from galaxydit.cli import main
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.costs import COSTS
 from galaxydit.eval.jobs.gates import Gates, check_names
@@ -34,9 +34,7 @@ def root(run_of: Callable[..., Path]) -> Path:
 
 def call(*arguments: str | Path) -> int:
     """The exit code of `galaxydit eval check`."""
-    with pytest.raises(SystemExit) as stopped:
-        main(["eval", "check", *map(str, arguments)])
-    return stopped.value.code or 0
+    return exit_code("eval", "check", *arguments)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import exit_code
 
-from galaxydit.cli import main
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.validate.validation_job import RUNS, validation_job, validation_prompts
 from galaxydit.eval.validate.validation_page import PageProgress, markdown
@@ -25,9 +25,7 @@ def _keep_signals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def validate(out: Path, *arguments: str | Path) -> dict[str, Any]:
-    with pytest.raises(SystemExit) as stopped:
-        main(["validate", "--out", str(out), *map(str, arguments)])
-    assert not stopped.value.code
+    assert exit_code("validate", "--out", str(out), *arguments) == 0
     return json.loads((out / "validation.json").read_text())
 
 
@@ -132,17 +130,13 @@ def test_a_published_model_is_validated_at_its_authors_steps() -> None:
 def test_a_model_that_is_not_published_needs_a_number_of_steps(
     tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["validate", "--model", str(tiny_wan_folder), "--out", str(tmp_path / "out")])
-    assert stopped.value.code == 2
+    assert exit_code("validate", "--model", str(tiny_wan_folder), "--out", str(tmp_path / "out")) == 2
     assert "steps=None is not allowed" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out").exists()
 
 
 def test_json_of_a_plan_is_refused_because_a_plan_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["validate", "--model", "wan-tiny", "--out", str(tmp_path), "--dry-run", "--json"])
-    assert stopped.value.code == 2
+    assert exit_code("validate", "--model", "wan-tiny", "--out", str(tmp_path), "--dry-run", "--json") == 2
     assert "--json: has no effect with --dry-run" in " ".join(capsys.readouterr().err.split())
 
 

@@ -1,14 +1,11 @@
 import pytest
-
-from galaxydit.cli import main
+from command_line import exit_code
 
 CAPTIONS = ("a cat", "a dog?")
 
 
 def call(*arguments) -> int:
-    with pytest.raises(SystemExit) as stop:
-        main(["eval", "vbench", *map(str, arguments)])
-    return stop.value.code
+    return exit_code("eval", "vbench", *arguments)
 
 
 def test_scores_lost_points_and_the_missing_total_are_shown(make_run, fake_folder, capsys, monkeypatch):
