@@ -76,7 +76,9 @@ def path_of(digest: str) -> str:
 def kind_of(method: str) -> str:
     """Whose method it is: OWN, CONTROL, ABLATION, PEER or, if its formulas are not published, GUESSED."""
     source = source_of(method)
-    return source if source in (OWN, CONTROL, ABLATION) else GUESSED if "(guessed)" in method else PEER
+    if source in (OWN, CONTROL, ABLATION):
+        return source
+    return GUESSED if "(guessed)" in method else PEER
 
 
 def label(method: str) -> str:
@@ -92,7 +94,8 @@ def lead(differences: Sequence[float], digits: int = 1) -> str:
     low, high = interval(differences)
     if low is None or high is None:
         return f"{mean:{form}}"
-    return f"{mean:{form}} ({low:{form}} to {high:{form}})" + ", level" * (low <= 0 <= high)
+    text = f"{mean:{form}} ({low:{form}} to {high:{form}})"
+    return f"{text}, level" if low <= 0 <= high else text
 
 
 def read(path: Path) -> Any:

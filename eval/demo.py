@@ -128,7 +128,8 @@ def run_demo(
             reference = reference or made
             if made.report is not None:
                 reports.append(replace(made.report, plain_seconds=results["plain"][-1].denoise_seconds))
-            videos += [made] if index == 0 else []
+            if index == 0:
+                videos.append(made)
 
     cases = tuple((prompt, seed + index) for index, prompt in enumerate(prompts))
     finished = {name: tuple(values) for name, values in results.items()}

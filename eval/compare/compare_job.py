@@ -218,7 +218,7 @@ class CompareJob:
 
         Units go case by case, so that all methods share a plain video.
         """
-        variants = [("", PLAIN)] * plain
+        variants = [("", PLAIN)] if plain else []
         variants += [(each.name, each.variant(setting)) for each in contenders for setting in each.settings]
         cases = replace(job, prompts=job.prompts[:prompts]).units()
         if isinstance(self.executor, InProcesses):  # they do not share a plain video in memory, but in the store

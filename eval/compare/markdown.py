@@ -41,7 +41,8 @@ def markdown(comparison: Comparison) -> str:
 def table_at(comparison: Comparison, speedup: float) -> Table:
     """The scores of all methods at one wanted speedup, best first."""
     heard = any(result.si_sdr is not None for result in comparison.at_speedups)
-    headings = ["method", *SCORES, *[SOUND] * heard, "settings (their speedup)"]
+    sound = [SOUND] if heard else []
+    headings = ["method", *SCORES, *sound, "settings (their speedup)"]
     rows = [_at_speedup_cells(result, heard) for result in comparison.at(speedup)]
     return Table(headings, rows, has_notes=True)
 

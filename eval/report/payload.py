@@ -8,6 +8,7 @@ from dataclasses import asdict
 from itertools import starmap
 from typing import Any
 
+from galaxydit.eval.counted import counted
 from galaxydit.eval.jobs.costs import DISTURBED
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.metrics import METRICS
@@ -74,7 +75,8 @@ def step_letters(report: Mapping[str, Any]) -> str:
     reused: dict[int, set[bool]] = {}
     for call in report["calls"]:
         reused.setdefault(call["step"], set()).add(call["reused"])
-    return "".join("m" if len(kinds) > 1 else "r" if True in kinds else "c" for _, kinds in sorted(reused.items()))
+    letters = {(False,): "c", (True,): "r", (False, True): "m"}
+    return "".join(letters[tuple(sorted(kinds))] for _, kinds in sorted(reused.items()))
 
 
 def _skip_lines(records: Sequence[VideoRecord]) -> Iterator[str]:
@@ -89,7 +91,7 @@ def _skip_lines(records: Sequence[VideoRecord]) -> Iterator[str]:
     for (title, why), count in counts.items():
         titles.setdefault((why, count), []).append(title)
     for (why, count), names in titles.items():
-        yield f"{', '.join(names)} for {count} video{'s' * (count > 1)}: {why}"
+        yield f"{', '.join(names)} for {counted(count, 'video')}: {why}"
 
 
 def _facts(run: Run, devices: Sequence[str]) -> list[tuple[str, str]]:
@@ -151,7 +153,8 @@ def _notes_of_videos(run: Run) -> Iterator[str]:
     for (variant, note), count in counts.items():
         variants.setdefault((note, count), []).append(variant)
     for (note, count), names in variants.items():
-        yield f"{', '.join(names)}, {count} video{'s' * (count > 1)}{' each' * (len(names) > 1)}: {note}."
+        each = " each" if len(names) > 1 else ""
+        yield f"{', '.join(names)}, {counted(count, 'video')}{each}: {note}."
 
 
 def _rows(run: Run, variants: Sequence[str], sources: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from shlex import quote
 
+from galaxydit.eval.counted import counted
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.read_run import Run
@@ -14,10 +15,9 @@ def brief_of(run: Run) -> Brief:
     """What was run, which variant stays nearest to the baseline, and the command that judges or completes the run."""
     job, units = run.job, len(run.job.units())
     others = [variant.name for variant in job.variants if variant.name != BASELINE]
-    ways = f"{len(others)} variant{'s' * (len(others) != 1)}"
+    ways = counted(len(others), "variant") + (" and plain" if job.baseline else "")
     done = sum(record.is_done for record in run.records)
-    prompts = f"{len(job.prompts)} prompt{'s' * (len(job.prompts) != 1)}"
-    what = f"{done} of {units} videos of {job.model}: {prompts} in {ways}{' and plain' if job.baseline else ''}."
+    what = f"{done} of {units} videos of {job.model}: {counted(len(job.prompts), 'prompt')} in {ways}."
     folder = quote(str(run.store.root))
     where = ""
     if run.root is not None:

@@ -4,6 +4,7 @@ from shlex import quote
 from typing import Any
 
 from galaxydit.calibration.bootstrap import FEWEST_PROMPTS
+from galaxydit.eval.counted import counted
 from galaxydit.eval.validate.validation_tables import (
     conditions_table,
     differences_table,
@@ -49,7 +50,7 @@ def _brief(data: dict[str, Any]) -> Brief:
     conditions = data["conditions"]
     prompts = len({video["prompt"] for video in data["videos"]})
     done, failed = (sum(row[name] for row in data["runs"]) for name in ("done", "failed"))
-    run = f"galaxydit validate made {done} videos of {prompts} prompt{'s' * (prompts != 1)} on {conditions['device']}"
+    run = f"galaxydit validate made {counted(done, 'video')} of {counted(prompts, 'prompt')} on {conditions['device']}"
     run += f"; {failed} failed" if failed else ""
     command = f"galaxydit calibrate --model {quote(conditions['model']['name'])} --out profile.json"
     return Brief(f"{run}.", _meaning(data), "measure a profile of this model", command)

@@ -37,7 +37,9 @@ def validation_job(keys: dict[str, Any], prompts: tuple[str, ...], runs: tuple[s
         if name not in RUNS:
             raise refusal("runs", name, f"one of {', '.join(RUNS)}", "check the spelling")
     checkpoint = checkpoint_of(keys.get("base") or keys["model"])
-    recommended = WAN_TINY if keys["model"] == "wan-tiny" else None if checkpoint is None else checkpoint.settings
+    recommended = None if checkpoint is None else checkpoint.settings
+    if keys["model"] == "wan-tiny":
+        recommended = WAN_TINY
     steps = keys.get("steps") or (None if recommended is None else recommended.steps)
     if steps is None:
         raise refusal("steps", None, "a number of steps for a model that is not published", "pass for example steps=50")

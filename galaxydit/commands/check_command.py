@@ -9,6 +9,7 @@ from galaxydit.commands.conclusion import NextCommand, conclude
 from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.exit_codes import ExitCode
 from galaxydit.commands.options import AsJson, RunPath
+from galaxydit.eval.counted import counted
 from galaxydit.pipelines.table import Table, number
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def check(
         show_json({"unfinished": unfinished, "gates": [_plain(verdict) for verdict in verdicts]})
     else:
         _show(finished, verdicts)
-        text = f"{failed} of {len(verdicts)} gates failed" if failed else f"all {len(verdicts)} gates hold"
+        text = f"{failed} of {counted(len(verdicts), 'gate')} failed" if failed else "all gates hold"
         if why := next((verdict.disturbance for verdict in verdicts if verdict.disturbance), ""):
             show(f"seconds are not judged, because other work disturbed the run: {why}")
         text += f"; {unfinished} videos failed, damaged or not made" if unfinished else ""
@@ -111,7 +112,9 @@ def _word(verdict: "Verdict") -> str:
         return "FAILS: not judged, disturbed"
     if 0 < verdict.measured < verdict.videos:
         return f"FAILS: measured for {verdict.measured} of {verdict.videos} videos"
-    return "holds" if verdict.holds else "FAILS" if verdict.value is not None else "FAILS: not measured"
+    if verdict.value is None:
+        return "FAILS: not measured"
+    return "holds" if verdict.holds else "FAILS"
 
 
 def _plain(verdict: "Verdict") -> dict[str, object]:

@@ -15,6 +15,7 @@ from galaxydit.commands.console import narrating, say, show, show_json, step_bar
 from galaxydit.commands.exit_codes import ExitCode
 from galaxydit.commands.jobs import JobOptions, job_keys, make_videos, refuse_json_of_plan, show_plan
 from galaxydit.errors import refusal
+from galaxydit.eval.counted import counted
 from galaxydit.pipelines.own_files import check_replaceable, own_csv, own_json, own_video
 from galaxydit.pipelines.written_by import RECORDING
 from galaxydit.request import AUTO
@@ -157,7 +158,7 @@ def _generate_many(
     if making.dry_run:
         show_plan(job, out, making, retry_failed=True)
         return
-    say(f"{len(job.prompts)} prompts: starting")
+    say(f"{counted(len(job.prompts), 'prompt')}: starting")
     from galaxydit.eval.report.export import COLUMNS, write_csv
     from galaxydit.pipelines.runs import Store
 
@@ -177,7 +178,7 @@ def _generate_many(
         videos = [{"prompt": each.prompt, "seed": each.seed, "video": each.video} for each in records if each.is_done]
         show_json(counts | {"folder": out, "videos": videos})
     else:
-        text = f"{counts['done']} videos in {out}/files, {counts['failed']} failed."
+        text = f"{counted(counts['done'], 'video')} in {out}/files, {counts['failed']} failed."
         if table is not None:
             text += f" {table.name} lists them with their seconds."
         what = "report" if run.root is not None else "export"

@@ -10,6 +10,7 @@ from galaxydit.commands.argument_checks import check_lasting
 from galaxydit.commands.console import messages, resumable, say, show
 from galaxydit.commands.options import MixedVersions, ModelOptions, RayOptions, Sizes
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.counted import counted
 from galaxydit.pipelines.published_models import checkpoint_of
 from galaxydit.pipelines.table import Table, amounts, digits
 
@@ -101,8 +102,12 @@ def _tell_of_earlier(extended: "Job", job: "Job") -> None:
     """Print what the run has beside `job`, from earlier commands. `extended` is the job of the run."""
     prompts = len(set(extended.prompts) - set(job.prompts))
     variants = {variant.name for variant in extended.variants} - {variant.name for variant in job.variants}
-    parts = [f"{prompts} other prompt{'s' * (prompts > 1)}"] * (prompts > 0)
-    parts += [f"the variant{'s' * (len(variants) > 1)} {', '.join(sorted(variants))}"] * bool(variants)
+    parts = []
+    if prompts:
+        parts.append(counted(prompts, "other prompt"))
+    if variants:
+        word = "variant" if len(variants) == 1 else "variants"
+        parts.append(f"the {word} {', '.join(sorted(variants))}")
     if parts:
         say(f"this run also has {' and '.join(parts)} of earlier commands; a new --out leaves them out")
 

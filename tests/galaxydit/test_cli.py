@@ -422,7 +422,7 @@ def test_a_video_that_failed_says_why_and_the_same_command_makes_it_again(
         patch.setattr(maker, "generate_with", fail_for_one)
         assert exit_code("generate", *arguments) == 1
     shown = capsys.readouterr()
-    assert "1 videos in " in shown.out
+    assert "1 video in " in shown.out
     assert "RuntimeError: out of memory; the same command makes failed videos again" in shown.err
     assert exit_code("generate", *arguments, "--dry-run") == 0
     assert "1 videos to make" in capsys.readouterr().out

@@ -30,7 +30,7 @@ LAYERS = (
 )
 # The same for the files and folders of eval.
 EVAL_LAYERS = (
-    ("markdown", "measured_rows"),
+    ("counted", "markdown", "measured_rows"),
     ("metrics", "published", "cost"),
     ("methods", "spectrogram"),
     ("jobs", "latency", "demo_frames", "demo_sound", "drawn_noise", "short_generations"),
