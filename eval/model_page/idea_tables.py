@@ -1,6 +1,9 @@
 """The tables of the paper's ideas, from the rows that `paper_ideas` measured."""
 
+from collections.abc import Mapping
 from statistics import fmean
+
+from scipy.stats import spearmanr
 
 from galaxydit.eval.compared import lead
 from galaxydit.pipelines.table import Table
@@ -64,3 +67,22 @@ def differences_table(rows: dict[str, Measured]) -> Table:
         if values := differences_of(rows, first, second):
             cells.append((f"{first} - {second}", lead(values, digits=2), str(len(values))))
     return Table(("pair", "difference, dB", "n"), cells)
+
+
+def ranking_table(rows: Mapping[str, Measured], rhos: Mapping[str, float]) -> Table:
+    """Whether the ranking finds the best proxy: each proxy's rho along steps beside the PSNR of a threshold on it.
+
+    `rhos` are Spearman's rho with the error of reuse, by proxy. The last row has Spearman's rho of both columns.
+    """
+    ranked = []
+    for proxy, rho in rhos.items():
+        measured = [row[key] for row in rows.values() if (key := f"{ON} {proxy}, 2x") in row]
+        if measured:
+            psnr, fraction = (fmean(each[name] for each in measured) for name in ("psnr", "compute_fraction"))
+            ranked.append((rho, psnr, proxy, f"{fraction:.3f}"))
+    ranked.sort(reverse=True)
+    cells = [(proxy, f"{rho:.2f}", f"{psnr:.2f}", fraction) for rho, psnr, proxy, fraction in ranked]
+    if len(ranked) > 2:
+        agreement = float(spearmanr([rho for rho, *_ in ranked], [psnr for _, psnr, *_ in ranked]).statistic)
+        cells.append(("Spearman's rho of both columns", "", f"{agreement:+.2f}", ""))
+    return Table(("threshold on", "rho along steps", "PSNR, dB", "compute fraction"), cells)

@@ -10,7 +10,7 @@ from typing import Any
 from galaxydit.eval.compared import NotMeasuredError, read
 from galaxydit.eval.measured_rows import CONDITIONS
 from galaxydit.eval.model_page.evaluation_figures import Figure
-from galaxydit.eval.model_page.idea_tables import differences_table, variants_table
+from galaxydit.eval.model_page.idea_tables import differences_table, ranking_table, variants_table
 from galaxydit.eval.model_page.plans_per_video import plans_table
 from galaxydit.eval.model_page.published_table import published_table
 from galaxydit.pipelines.table import DASH, Table
@@ -55,7 +55,12 @@ def plans_section(results: Path, page: Path) -> str:
 
 def ideas_section(results: Path, page: Path) -> str:
     """The variants by which the paper's ideas are judged, and their differences."""
-    return _ideas_text(read(results / FOLDER / IDEAS))
+    content, figures = read(results / FOLDER / IDEAS), figures_in(read(results / FOLDER / FIGURES))
+    versions = ", ".join(map(" ".join, content[CONDITIONS]["versions"].items()))
+    rows = content["rows"]
+    rhos = {name: figure.value for name in PROXIES if (figure := figures.get(along_steps(name)))}
+    tables = (variants_table(rows), differences_table(rows), ranking_table(rows, rhos))
+    return "\n\n".join((f"{content['device']}, float32, {versions}.", *(table.markdown() for table in tables)))
 
 
 def published_section(results: Path, page: Path) -> str:
@@ -67,12 +72,6 @@ def published_section(results: Path, page: Path) -> str:
     if not models:
         raise NotMeasuredError(f"no {ROWS} in {results / FOLDER}")
     return published_table(models).markdown()
-
-
-def _ideas_text(content: Mapping[str, Any]) -> str:
-    versions = ", ".join(map(" ".join, content[CONDITIONS]["versions"].items()))
-    tables = (variants_table(content["rows"]), differences_table(content["rows"]))
-    return "\n\n".join((f"{content['device']}, float32, {versions}.", *(table.markdown() for table in tables)))
 
 
 def figures_in(content: Mapping[str, Any]) -> dict[str, Figure]:
@@ -96,10 +95,14 @@ def _with_goal(name: str, figure: Figure, least: float | None) -> tuple[str, ...
     return (name, f"{figure.value:.3g}", figure.interval_text, str(figure.count), goal)
 
 
+def along_steps(proxy: str) -> str:
+    return f"rho of {proxy} along steps"
+
+
 def proxies_table(figures: Mapping[str, Figure]) -> Table:
     rows = []
     for name in PROXIES:
-        along, between = (figures.get(f"rho of {name} {way}") for way in ("along steps", "between videos"))
+        along, between = figures.get(along_steps(name)), figures.get(f"rho of {name} between videos")
         if along is not None and between is not None:
             cells = [f"{figure.value:.2f} ({figure.low:.2f} to {figure.high:.2f})" for figure in (along, between)]
             rows.append((along.value, (name, *cells)))

@@ -85,3 +85,17 @@ def test_ideas_name_their_conditions(results: Path) -> None:
     section = page_sections.ideas_section(results, PAGE)
     assert section.startswith("cpu, float32, torch 2.13.0.")
     assert "| schedule, 2x - DBCache, 2x | +1.00 | 1 |" in section
+
+
+def test_the_ranking_of_proxies_stands_beside_their_psnr(results: Path) -> None:
+    psnrs = {"block_input": 33.0, "block_output": 31.0, "block_output_l2": 32.0}
+    row = {f"threshold on {name}, 2x": {"psnr": psnr, "compute_fraction": 0.5} for name, psnr in psnrs.items()}
+    content = {"device": "cpu", "conditions": {"versions": {}}, "thresholds": {}, "rows": {"a": row}}
+    store(results, page_sections.IDEAS, content)
+    lines = page_sections.ideas_section(results, PAGE).splitlines()
+    assert lines[-4:] == [
+        "| block_output | 0.40 | 31.00 | 0.500 |",
+        "| block_output_l2 | 0.30 | 32.00 | 0.500 |",
+        "| block_input | 0.10 | 33.00 | 0.500 |",
+        "| Spearman's rho of both columns |  | -1.00 |  |",
+    ]
