@@ -33,8 +33,7 @@ def compared_pairs(rows: dict[str, Measured]) -> list[tuple[str, str]]:
         for weight in ("0.5", "1"):
             pairs.append((f"{MOVED}, weight {weight}{at}", SCHEDULED + at))
         pairs.append((WEIGHTED + at, f"{WEIGHTED}, {ALONE}{at}"))
-        for other in ("schedule, first fifth computed", "schedule without the slope's guard"):
-            pairs.append((SCHEDULED + at, other + at))
+        pairs.append((SCHEDULED + at, f"schedule, first fifth computed{at}"))
     for rule in (PAPERS_RULE, f"{PAPERS_RULE} on {SEES_PROMPT}", f"{ON} {SEES_PROMPT}"):
         pairs.append((f"{rule}, 2x", f"{rule}, {ALONE}, 2x"))
     known = list(dict.fromkeys(key for row in rows.values() for key in row))

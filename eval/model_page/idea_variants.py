@@ -1,22 +1,19 @@
 """The variants by which the ideas of GalaxyDiT (arXiv 2512.03451) are judged on wan-tiny."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
-from unittest.mock import patch
 
 from galaxydit import GalaxyDiTConfig
 from galaxydit.eval.methods.method import Context
 from galaxydit.eval.methods.method_registry import load_method
 from galaxydit.eval.model_page.idea_tables import ALONE, MOVED, ON, PAPERS_RULE, SCHEDULED, SEES_PROMPT, SPEEDUPS
 from galaxydit.families import Family
-from galaxydit.pipelines.trial import Attach, Attached, accelerated
+from galaxydit.pipelines.trial import Attach, accelerated
 from galaxydit.policies.proxy_threshold import ProxyThreshold
 from galaxydit.profiles.resolve import resolve
 from galaxydit.proxies import PROXIES, proxies_of
 from galaxydit.request import PAPER, PROXY, SCHEDULE, Request
-from galaxydit.runtime.slope_guard import SlopeGuard
 
 LEADING = "block_output_cosine"  # of the shipped profile, by rank; all others are compared by their L1 distance
 THRESHOLD_RANGE = (1e-6, 10.0)  # in which one with the wanted compute is looked for
@@ -52,8 +49,6 @@ def variants_of(family: Family) -> list[IdeaVariant]:
         variants.append(_moved(1.0, speedup, guidance_alignment=False))
     variants.append(_moved(0.5, 2.0))
     variants.append(_configured("schedule, first fifth computed", 2.0, SCHEDULE, warmup=0.2))
-    for speedup in (2.0, 3.0):
-        variants.append(IdeaVariant("schedule without the slope's guard", speedup, _unguarded(speedup)))
     for guidance_alignment in (True, False):
         variants.append(_paper(PAPERS_RULE, guidance_alignment=guidance_alignment))
         variants.append(_paper(f"{PAPERS_RULE} on {SEES_PROMPT}", SEES_PROMPT, guidance_alignment=guidance_alignment))
@@ -87,21 +82,6 @@ def _moved(weight: float, speedup: float, *, guidance_alignment: bool = True) ->
 
     name = f"{MOVED}, weight {weight:g}"
     return IdeaVariant(_aligned(name, guidance_alignment), speedup, attach)
-
-
-def _unguarded(speedup: float) -> Callable[[Any, str, float], Context]:
-    def attach(pipe: Any, profile: str, _: float) -> Context:
-        config = _config(pipe, Request(speedup=speedup, policy=SCHEDULE, profile=profile))
-        return _without_guard(accelerated(pipe, config=config))
-
-    return attach
-
-
-@contextmanager
-def _without_guard(context: Context) -> Iterator[Attached]:
-    """A context in which predictions follow the slope wherever it failed before."""
-    with patch.object(SlopeGuard, "allows", return_value=True), context as attached:
-        yield attached
 
 
 def _paper(name: str, proxy: Any = None, *, guidance_alignment: bool) -> IdeaVariant:

@@ -7,13 +7,9 @@ from torch import Tensor
 
 from galaxydit.extrapolation import CachedStep
 from galaxydit.policies.policy import Controller, Decision
-from galaxydit.runtime.latents import HostCopy
 
 Key = tuple[str, int]
 """Branch and index of the video in the batch."""
-
-StreamKey = tuple[str, int, int]
-"""Branch, index of the video, and index of the output stream."""
 
 
 @dataclass
@@ -26,7 +22,6 @@ class History:
         steps, missed: cached full steps, oldest first, and the steps reused since the last one.
         proxies, decisions: by decision scope (one branch, or all branches jointly), of the latest step.
         errors: relative error of a prediction at the last full step, on the device, until the next decision reads it.
-        slope_errors: step, keys, and squared errors at order 1 and 0, `(keys, 2)`, of full steps not judged yet.
     """
 
     videos: int = 0
@@ -39,8 +34,6 @@ class History:
     controllers: dict[tuple[str, int], Controller] = field(default_factory=dict)
     decisions: dict[str, tuple[Decision, ...]] = field(default_factory=dict)
     errors: dict[Key, Tensor] = field(default_factory=dict)
-    slope_errors: list[tuple[int, tuple[StreamKey, ...], HostCopy]] = field(default_factory=list)
-    slope_failures: dict[StreamKey, tuple[bool, ...]] = field(default_factory=dict)
 
     def enter(self, branch: str, rows: int) -> None:
         """Forget all but videos and controllers if the batch has another size than the branch's last."""

@@ -17,7 +17,6 @@ from galaxydit.runtime.clean import from_clean, to_clean
 from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.outputs import pack, tensors_of, unpack
 from galaxydit.runtime.rows import join_samples
-from galaxydit.runtime.slope_guard import GIVEN_UP, SlopeGuard
 from galaxydit.runtime.streams import WHOLE, Part, join, parts_of
 from galaxydit.runtime.work import Work
 from galaxydit.schedulers import Noise
@@ -55,7 +54,6 @@ class StepReuse:
         self._is_custom = isinstance(config.reuse, Reuse)
         self.custom = config.reuse if isinstance(config.reuse, Reuse) else Reuse()
         self.runs_forward = config.predicts == "residual"
-        self.guard = SlopeGuard(transformer, config)
 
     # Reused steps
 
@@ -69,20 +67,17 @@ class StepReuse:
         history = work.history.steps[work.call.branch, video]
         if self._is_custom:
             return self.custom.predict(work.call, history)
-        predicted = [self._predict_part(work, video, part) for part in self._parts(work)]
+        order = self._order(work)
+        predicted = [self._predict_part(work, history, order, part) for part in self._parts(work)]
         return join(predicted)
 
-    def _predict_part(self, work: Work, video: int, part: Part) -> Tensor:
-        config = self._config
-        history = part.history(work.history.steps[work.call.branch, video])
-        order = self._order(work, video, part)
-        return predict(history, part.sigma(work.call.info), order, config.slope, config.largest_ahead)
+    def _predict_part(self, work: Work, history: tuple[CachedStep, ...], order: int, part: Part) -> Tensor:
+        config, sigma = self._config, part.sigma(work.call.info)
+        return predict(part.history(history), sigma, order, config.slope, config.largest_ahead)
 
-    def _order(self, work: Work, video: int, part: Part) -> int:
+    def _order(self, work: Work) -> int:
         if self.runs_forward and len(work.generation.clocks) > 1:
             self._warn(SHARED_RESIDUAL, work.generation, ExtrapolationWarning)
-            return 0
-        if not self.follows_slope(work, video, part.stream):
             return 0
         return work.generation.order
 
@@ -100,19 +95,11 @@ class StepReuse:
             return (from_clean(predicted, work.call.latent, work.mix),)
         return unpack(predicted, work.history.shapes.get(work.call.branch, ()))
 
-    @beside_the_model
-    def follows_slope(self, work: Work, video: int, stream: int = 0) -> bool:
-        """Whether predictions of a stream follow the slope (`SlopeGuard`)."""
-        if self.guard.allows(work, video, stream):
-            return True
-        self._warn(GIVEN_UP, work.generation, ExtrapolationWarning)
-        return False
-
     # Full steps
 
     @beside_the_model
     def store(self, work: Work, outputs: tuple[Tensor, ...]) -> None:
-        """Keep the tensor of a full step, except the last, which no step reuses, and the errors of predicting it."""
+        """Keep the tensor of a full step, except the last, which no step reuses."""
         if not outputs:
             self._warn("the transformer returned more than tensors, so it is computed in full", work.generation)
             return
@@ -167,8 +154,6 @@ class StepReuse:
             past = ()
         if self._config.policy.learns_errors and past:
             history.errors[key] = self._error(work, rows, self._predict(work, video))
-        if not self._is_custom and work.generation.order == 1 and len(past) > 1:
-            self.guard.measure(work, past, rows, video, self._parts(work))
         measured = self.custom.measure(call, rows, past)
         step = CachedStep(call.info.step, call.info.sigma, rows, self.custom.side(call), measured)
         steps = (*past, step)
@@ -227,6 +212,6 @@ class StepReuse:
             return computed
         video = work.videos[place]
         known = len(work.history.steps[work.call.branch, video])
-        order = min(self._order(work, video, part), known - 1)
+        order = min(self._order(work), known - 1)
         added = correction(computed, part.of(predicted), weight, order, self._config.correction_share)
         return added.add_(computed)

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import galaxydit
-from galaxydit.runtime import slope_guard
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.latent_check import LatentCheck
 from galaxydit.runtime.latents import HostCopy
@@ -24,14 +23,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::galaxydit.FullComputeWarning", 
 class Reads(TorchDispatchMode):
     """Counts reads that wait for the device's queue to be empty.
 
-    A `HostCopy` waits for nothing if the host has waited since it was made. Errors and latents of full steps are read
+    A `HostCopy` waits for nothing if the host has waited since it was made. Latents of full steps are read
     while the step's own forward pass is queued, so the device goes on.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
         self.count = 0
-        tolist, judge, latents, weights = Tensor.tolist, slope_guard._judge, LatentCheck.read, Engine._weights
+        tolist, latents, weights = Tensor.tolist, LatentCheck.read, Engine._weights
         make, wait = HostCopy.__init__, HostCopy.tensor
 
         def read(tensor: Tensor) -> list[Any]:
@@ -64,7 +63,6 @@ class Reads(TorchDispatchMode):
         monkeypatch.setattr(HostCopy, "tensor", waited)
         monkeypatch.setattr(LatentCheck, "read", of_latents)
         monkeypatch.setattr(Engine, "_weights", lambda *given: uncounted(weights, *given))
-        monkeypatch.setattr(slope_guard, "_judge", lambda *given: uncounted(judge, *given))
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += function.name().removeprefix("aten::").split(".")[0] in READS
