@@ -40,8 +40,9 @@ def compared_pairs(rows: dict[str, Measured]) -> list[tuple[str, str]]:
     on_proxies = [key for key in known if key.startswith(ON) and ALONE not in key]
     for key in on_proxies:
         for cheap in CHEAPEST:
-            if key != f"{ON} {cheap}, 2x":
-                pairs.append((key, f"{ON} {cheap}, 2x"))
+            other = f"{ON} {cheap}, 2x"
+            if key != other and (other, key) not in pairs:
+                pairs.append((key, other))
     for key in (*on_proxies, "FirstBlockCache, 2x", "DBCache, 2x"):
         pairs.append((f"{SCHEDULED}, 2x", key))
     return pairs
