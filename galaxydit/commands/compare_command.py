@@ -101,16 +101,15 @@ def compare(
 
     for path in profile or ():
         load_profile(path)  # raises for a damaged profile, before anything is generated
-    chosen = [load_method(name) for name in names]
+    contenders = contenders_of([load_method(name) for name in names], tuple(profile or ()))
 
     job = job_of(job_keys(source, sizes) | {"prompts": {"texts": list(plan.prompts)}}, Path())
     diffusers.logging.set_verbosity_error()  # some caches warn at every generation that they are experimental
-    tuning, scoring = plan.generations(chosen, sizes.steps or EXAMPLE_STEPS, scored)
+    tuning, scoring = plan.generations([each.method for each in contenders], sizes.steps or EXAMPLE_STEPS, scored)
     fewer = "fewer --prompts, --speedups, --methods or --tune-prompts take less"
     say(f"up to {tuning} generations to tune and {scoring} to score, unless stored, timed after the first; {fewer}")
     progress = LiveProgress(messages())
     with resumable(progress.how_far), progress, cluster.executor() as executor:
-        contenders = contenders_of(chosen, tuple(profile or ()))
         comparison = CompareJob(
             job, contenders, plan, out, progress, executor, scored=scored, allow_mixed_versions=allow_mixed_versions
         ).run()
