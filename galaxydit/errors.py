@@ -48,7 +48,7 @@ class FullComputeWarning(GalaxyDiTWarning):
 
 
 class ExtrapolationWarning(GalaxyDiTWarning):
-    """Reused steps repeat the last full step, because they cannot follow its slope; the report's `notes` have the same text."""
+    """Reused steps repeat the last full step and do not follow its slope; the report's `notes` have the same text."""
 
 
 class NoEffectWarning(GalaxyDiTWarning):
