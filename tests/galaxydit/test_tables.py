@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from io import StringIO
 from logging import WARNING, LogRecord
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +16,9 @@ from galaxydit.cli import app, not_of_extensions
 from galaxydit.commands import compare_command, demo_command, inspect_command, latency_command, vbench_command
 from galaxydit.commands.console import wrapped
 from galaxydit.description import TransformerDescription
+from galaxydit.eval.compare.compare_job import Comparison
 from galaxydit.eval.compare.equal_compute import AtSpeedup
+from galaxydit.eval.compare.plan import ComparisonPlan
 from galaxydit.eval.demo import DemoResult
 from galaxydit.eval.vbench.results import DimensionScore, Drop, Results, VariantScores
 from galaxydit.families import FAMILIES
@@ -52,7 +53,8 @@ def of_compare() -> tuple[list[Any], Expected]:
     )
     between = replace(reached, settings=reached.settings * 2, speedups=(1.9, 2.1), psnr=45.25, ahead_low=None)
     nearest = AtSpeedup("FasterCache", 2.0, ({"every": 20, "from": 901, "alpha": 1.0},), (1.93,))
-    found: Any = SimpleNamespace(at_speedups=[reached, between, nearest], plan=SimpleNamespace(prompts="ab"))
+    plan = ComparisonPlan(("a", "b"), (0,), ("c",), (2.0,), tuned=1)
+    found = Comparison({}, plan, (), (reached, between, nearest), {})
     missed = "out of reach: FasterCache (nearest: every=20 from=901 alpha=1 (1.93x))"
     notes = ["\u2020 interpolated between two settings", "No interval for fewer than 6 prompts."]
     expected = [
