@@ -19,6 +19,7 @@ from galaxydit.eval.protocol_data import (
     protocol_data,
     runs_of,
 )
+from galaxydit.pipelines.psnr import HIGHEST_PSNR
 from galaxydit.pipelines.table import DASH, Table
 
 DRAW = f"{OURS} "  # before the name of the profile of another calibration
@@ -124,15 +125,19 @@ def conditions_of(data: ProtocolData) -> str:
         f"{captions}, {data.conditions['settings']['steps']} steps, {data.conditions['dtype']}, {', '.join(devices)}"
     )
     floor = rounding(data)
-    note = f" Rounding alone leaves {floor:.1f} dB between two plain runs." if floor is not None else ""
+    note = "" if floor is None else f" Rounding alone leaves {floor} dB between two plain runs."
     if data.absent:
         note += f" Without data: {', '.join(map(label, data.absent))}."
     return f"{where}, {versions}.{note}"
 
 
-def rounding(data: ProtocolData) -> float | None:
-    """Mean PSNR in dB between two plain runs, None if it was not measured."""
-    return next((row.mean for row in data.settings if row.method == REPEATED), None)
+def rounding(data: ProtocolData) -> str | None:
+    """Mean PSNR in dB between two plain runs, None if it was not measured; equal videos count as `HIGHEST_PSNR`."""
+    for row in data.settings:
+        if row.method == REPEATED:
+            least = "at least " if max(row.values) >= HIGHEST_PSNR else ""
+            return f"{least}{row.mean:.1f}"
+    return None
 
 
 def psnr_table(data: ProtocolData) -> Table:
@@ -155,7 +160,7 @@ def cell_at(data: ProtocolData, method: str, speedup: float) -> str:
     """PSNR of a method at a requested speedup, or of its settings on both sides with their own speedups."""
     if method == REPEATED:
         floor = rounding(data)
-        return DASH if floor is None else f"{floor:.1f}"
+        return floor or DASH
     wanted = data.at(speedup).speedup
     text = on_both_sides(data, method, wanted, lambda row: f"{row.mean:.1f} ({min(row.values):.1f})")
     strongest = [data.strongest(kind, wanted) for kind in (PLAIN_CONTROLS, data.peers)]

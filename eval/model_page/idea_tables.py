@@ -36,6 +36,8 @@ def compared_pairs(rows: dict[str, Measured]) -> list[tuple[str, str]]:
         pairs.append((SCHEDULED + at, f"schedule, first fifth computed{at}"))
     for rule in (PAPERS_RULE, f"{PAPERS_RULE} on {SEES_PROMPT}", f"{ON} {SEES_PROMPT}"):
         pairs.append((f"{rule}, 2x", f"{rule}, {ALONE}, 2x"))
+    pairs.append((f"{ON} modulated_input, 2x", f"{PAPERS_RULE}, 2x"))
+    pairs.append((f"{ON} {SEES_PROMPT}, 2x", f"{PAPERS_RULE} on {SEES_PROMPT}, 2x"))
     known = list(dict.fromkeys(key for row in rows.values() for key in row))
     on_proxies = [key for key in known if key.startswith(ON) and ALONE not in key]
     for key in on_proxies:
