@@ -81,11 +81,12 @@ def shown(results: Path) -> DrawnComparison:
 
 
 def every_method(results: Path) -> ProtocolData:
-    """All methods of protocol 2 on common captions; those of the first table where no others were measured."""
+    """All methods of protocol 2 on common captions; those of the first table alone if others have fewer captions."""
     first = [name for name in FIRST if name != REPEATED]
-    others = other_methods(results)
-    names = first if others is None else [*first, *(name for name in others.methods if name not in first)]
-    return protocol_data(results, FLOAT32, names)
+    data, others = protocol_data(results, FLOAT32, first), other_methods(results)
+    if others is None or len(others.captions) < len(data.captions):
+        return data
+    return protocol_data(results, FLOAT32, [*first, *(name for name in others.methods if name not in first)])
 
 
 def measured_lines(data: ProtocolData) -> list[Line]:

@@ -190,10 +190,17 @@ def test_the_readme_shows_controls_and_the_lead_over_the_strongest_in_float32(
     assert cells_of(peers_section(results, PAGE), "EasyCache") == easy_cache
 
 
-def test_the_picture_has_the_measured_settings_of_all_methods_on_common_captions(results: Path) -> None:
+def test_the_picture_leaves_out_methods_with_fewer_captions(results: Path) -> None:
+    drawn = shown(results)
+    assert drawn.captions == 8
+    assert "EasyCache" not in {line.method for line in drawn.lines}
+
+
+def test_the_picture_has_the_measured_settings_of_all_methods(results: Path) -> None:
+    write(results / FOLDER / "others-6", "gh", OTHER_ROWS)
     drawn = shown(results)
     lines = {line.method: line for line in drawn.lines}
-    assert drawn.captions == 6
+    assert drawn.captions == 8
     assert lines[OURS].psnrs == (44.0, 40.0, 32.0)
     assert lines["EasyCache"].speedups == pytest.approx((1.3, 2.5))
     assert lines["Spectrum"].is_named
