@@ -5,20 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from diffusers import DiffusionPipeline
-from torch import nn
 
 from galaxydit.errors import refusal
-from galaxydit.files import split_digest
-from galaxydit.pipelines.conditions import code_identity, hash_weights, package_versions
+from galaxydit.files import split_digest, write_json
+from galaxydit.pipelines.conditions import code_identity, package_versions, weights_of
 
-CONDITIONS = "conditions"  # the key of a file of rows, and the file of a folder of rows
+CONDITIONS = "conditions"  # the key in a file of rows, and the name of the file in a folder of rows
 
 
 def conditions_now(pipe: DiffusionPipeline) -> dict[str, Any]:
     """Versions of packages, this project's code, and hashes of the pipeline's weights by component."""
-    parts = {name: part for name, part in pipe.components.items() if isinstance(part, nn.Module)}
-    weights = {name: hash_weights(part) for name, part in parts.items()}
-    return {"versions": package_versions(), "code": code_identity(), "weights": weights}
+    return {"versions": package_versions(), "code": code_identity(), "weights": weights_of(pipe)}
 
 
 def resumed(path: Path, pipe: DiffusionPipeline) -> dict[str, Any]:
@@ -36,3 +33,15 @@ def resumed(path: Path, pipe: DiffusionPipeline) -> dict[str, Any]:
         expected = f"a new file, or rows of the same versions, code and weights; other {' and '.join(changed)}"
         raise refusal("--out", str(path), expected, "take a new --out")
     return content
+
+
+def bind_folder(folder: Path, pipe: DiffusionPipeline) -> None:
+    """Make a folder of rows, with a file of their conditions.
+
+    Raises GalaxyDiTError if it has rows of other or unknown conditions.
+    """
+    path = folder / f"{CONDITIONS}.json"
+    if folder.exists() and not path.exists() and any(folder.iterdir()):
+        raise refusal("--out", str(folder), f"a new folder, or one with {path.name}", "take a new --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(path, resumed(path, pipe))

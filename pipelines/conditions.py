@@ -115,11 +115,9 @@ def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict
         plugin = FAMILIES.plugin_of(family_of(transformer).class_name)
         if plugin is not None:
             plugins[plugin.name] = plugin.digest
-    weights = {}
+    weights = weights_of(pipe)
     configs = {}
     for name, part in pipe.components.items():
-        if isinstance(part, nn.Module):
-            weights[name] = hash_weights(part)
         if config := getattr(part, "config", None) or _tokens_of(part):
             configs[name] = hash_of(_plain(config))
     return {
@@ -132,6 +130,11 @@ def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict
         "settings": asdict(settings),
         **({"plugins": plugins} if plugins else {}),
     }
+
+
+def weights_of(pipe: DiffusionPipeline) -> dict[str, str]:
+    """`hash_weights` of each component that has some, by its name."""
+    return {name: hash_weights(part) for name, part in pipe.components.items() if isinstance(part, nn.Module)}
 
 
 def hash_weights(module: nn.Module) -> str:

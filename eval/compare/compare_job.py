@@ -151,7 +151,7 @@ class CompareJob:
         With `scored`, all settings of the other comparison.
         """
         if self.scored is not None:
-            return [replace(each, settings=tuple(self.scored.of(each.method.name))) for each in contenders]
+            return [replace(each, settings=tuple(self.scored.by_method[each.method.name])) for each in contenders]
         near = self._narrow("screening", contenders, SCREENING_PROMPTS, refined, coarse)
         screened = self._narrow("screening", near, SCREENING_PROMPTS, screen)
         scored = len(self.plan.prompts) * len(self.plan.seeds)

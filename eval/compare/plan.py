@@ -62,7 +62,7 @@ class ComparisonPlan:
     ) -> tuple[int, int]:
         """Most generations to tune and to score; with the settings of another comparison none to tune."""
         if scored is not None:
-            settings = 1 + sum(len(scored.of(method.name)) for method in methods)
+            settings = 1 + sum(len(scored.by_method[method.name]) for method in methods)
             return 0, settings * len(self.prompts) * len(self.seeds)
         candidates = sum(len(method.settings(steps)) for method in methods if method.tuned)
         return candidates * self.tuned, len(methods) * (len(self.speedups) + 1) * len(self.prompts) * len(self.seeds)

@@ -24,9 +24,6 @@ class ScoredSettings:
     by_method: Mapping[str, Sequence["Setting"]]
     digest: str
 
-    def of(self, method: str) -> Sequence["Setting"]:
-        return self.by_method[method]
-
     def methods(self, wanted: Sequence[str], *, are_named: bool) -> list[str]:
         """The wanted methods that the file has. Raises GalaxyDiTError if one of them `are_named` and missing."""
         known = ", ".join(self.by_method)

@@ -26,7 +26,7 @@ def save_videos(comparison: Comparison, folder: Path) -> list[Path]:
     reference = to_float(plain)
     paths = []
     for speedup in comparison.plan.speedups:
-        shown = shown_at([result for result in comparison.at_speedups if result.speedup == speedup])
+        shown = shown_at(comparison.at(speedup))
         if not shown:
             continue
         frames, labels, below = [plain], ["plain"], [""]

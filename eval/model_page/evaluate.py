@@ -19,12 +19,12 @@ from tqdm import tqdm
 
 from galaxydit.calibration.generation_observer import observed
 from galaxydit.calibration.recording import Recording
-from galaxydit.eval.measured_rows import resumed
+from galaxydit.eval.measured_rows import bind_folder
 from galaxydit.eval.model_page.evaluation_figures import Figure, figures_of
 from galaxydit.eval.model_page.in_parallel import Processes, mapped
 from galaxydit.eval.model_page.measured_model import SHIPPED, Folder, Weights, load_measured
 from galaxydit.eval.model_page.observed_blocks import observed_blocks
-from galaxydit.files import replacing, write_json
+from galaxydit.files import replacing
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import WAN_TINY
@@ -141,8 +141,7 @@ def main(
     processes: Processes = 1,
 ) -> None:
     """Measure the figures of wan-tiny's page."""
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "conditions.json", resumed(out / "conditions.json", load_measured(model, transformer)))
+    bind_folder(out, load_measured(model, transformer))
     captions = draw_prompts(prompts, seed)
     tasks = [
         CaptionTask(text, 1000 * seed + place, place, out, model, transformer) for place, text in enumerate(captions)

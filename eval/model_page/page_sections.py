@@ -1,6 +1,6 @@
 """The generated sections of wan-tiny's page, and the table of the paper's ideas, from eval/results/wan-tiny.
 
-Each function takes the folder of results and the path of the page; without data, a section says so.
+Each function takes the folder of results and the path of the page; NotMeasuredError is raised without data.
 """
 
 from collections.abc import Mapping

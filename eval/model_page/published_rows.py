@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from tqdm import tqdm
 
-from galaxydit.eval.measured_rows import resumed
+from galaxydit.eval.measured_rows import bind_folder
 from galaxydit.eval.methods.method_registry import load_method, slug_of
 from galaxydit.eval.methods.step_lists import STEP_LISTS
 from galaxydit.eval.model_page.in_parallel import Processes, mapped
@@ -197,8 +197,7 @@ def main(
     processes: Processes = 1,
 ) -> None:
     """Repeat the published rows on a model, and show both."""
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "conditions.json", resumed(out / "conditions.json", load_measured(model, transformer)))
+    bind_folder(out, load_measured(model, transformer))
     rows = [row for row in ROWS if row.seen or not seen]
     captions = tuple(draw_prompts(prompts, CAPTION_SEED))
     tasks = [RowTask(row, captions, out, model, transformer) for row in rows]

@@ -7,7 +7,7 @@ import torch
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval import measured_rows
-from galaxydit.eval.measured_rows import CONDITIONS, conditions_now, resumed
+from galaxydit.eval.measured_rows import CONDITIONS, bind_folder, conditions_now, resumed
 
 
 def test_without_a_file_there_are_only_conditions(tiny_wan_pipeline, tmp_path):
@@ -33,3 +33,12 @@ def test_rows_of_other_weights_code_or_versions_are_refused(tiny_wan_pipeline, t
     path.write_text("{}")
     with pytest.raises(GalaxyDiTError, match="other versions and code and weights"):
         resumed(path, tiny_wan_pipeline)
+
+
+def test_a_folder_of_rows_goes_on_only_with_its_conditions(tiny_wan_pipeline, tmp_path):
+    bind_folder(tmp_path / "new", tiny_wan_pipeline)
+    (tmp_path / "new" / "caption-00.json").write_text("{}")
+    bind_folder(tmp_path / "new", tiny_wan_pipeline)
+    (tmp_path / "new" / "conditions.json").unlink()
+    with pytest.raises(GalaxyDiTError, match=r"or one with conditions\.json; take a new --out"):
+        bind_folder(tmp_path / "new", tiny_wan_pipeline)
