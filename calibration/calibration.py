@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from diffusers import DiffusionPipeline
 
@@ -13,8 +14,9 @@ from galaxydit.calibration.generation_observer import read_recorded
 from galaxydit.calibration.parts import CalibrationMaker, Parts, Tried
 from galaxydit.calibration.planner import Planner
 from galaxydit.calibration.prompt_files import default_prompts, split_prompts
-from galaxydit.calibration.recording import Recording, ratios_of_distances
+from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.redundancy import Redundancy
+from galaxydit.calibration.sampling import Sampling, settings_of_recording
 from galaxydit.calibration.search import LONGEST_GAP, PLANNER_VERSION, Order
 from galaxydit.calibration.step_times import StepTimes
 from galaxydit.errors import check_count, check_number, listed, plain_number, proposing, refusal
@@ -22,10 +24,9 @@ from galaxydit.foreign_text import logger_of
 from galaxydit.pipelines.conditions import conditions_of, package_versions
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.modular import parameters_of
-from galaxydit.pipelines.published_models import own_settings, recommended_settings
-from galaxydit.pipelines.runs import Executor, InProcess, Store, expect
+from galaxydit.pipelines.published_models import recommended_settings
+from galaxydit.pipelines.runs import Executor, InProcess, Store
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.sizes import prepare_inputs, small_settings
 from galaxydit.policies.schedule import full_step_count
 from galaxydit.profiles.schema import SCHEMA_VERSION, Profile
 from galaxydit.proxies import PROXIES, proxies_of
@@ -129,23 +130,11 @@ def calibrate(
         own = [film.prompt, *others]
         held_out = [prompt for prompt in held_out if prompt != film.prompt]
     check_inputs(pipe, read_inputs(own[0], first_frames=True))
-
-    def small(prompt: str) -> GenerationSettings:
-        _, sized = prepare_inputs(pipe, prompt, settings, own_settings)
-        return sized if full_size else small_settings(pipe, sized)
-
-    key = {
-        "schema": SCHEMA_VERSION,
-        "recording": [field.name for field in fields(Recording)],  # other versions keep other fields
-        "planner": PLANNER_VERSION,
-        "versions": package_versions(),
-        **conditions,
-        **_plugins_of_proxies(pipe),
-    }
+    # Measure how long steps take, which tells what fits into the budget.
     maker = CalibrationMaker(load or (lambda: pipe), save_videos)
     store = Store(resume_dir).create(KIND, {})
-    parts = Parts(store, maker, executor or InProcess(), key, own, seed, progress)
-    size = small(own[0])
+    parts = Parts(store, maker, executor or InProcess(), _key_of_parts(pipe, conditions), own, seed, progress)
+    size = settings_of_recording(pipe, own[0], settings, full_size=full_size)
     timing = parts.one("timing", "timing", recorded=asdict(size))
     plain = parse(StepTimes, timing["full"], "timing")
     recording = parse(StepTimes, timing["small"], "timing")
@@ -157,37 +146,9 @@ def calibrate(
     held_out = held_out[: budget.verified]
     frames = f"{size.width}x{size.height} pixels and {size.num_frames or 1} frames"
     say(f"recordings of {frames} in float32; {costs.describe(budget)}")
-    least, most = budget.samples
-
-    def expect_at_most(first: int, rest: Budget = budget) -> None:
-        """Tell the time of the stages of `rest`, with those samples from index `first` on that are missing."""
-        expect(progress, costs.seconds(costs.videos(rest, parts.unmade(range(first, most), small))))
-
-    expect_at_most(0)
+    # Record, plan, choose by videos, verify.
     planner = Planner(pipe, settings, speedups, name, timing, proxy_costs or shares_of_blocks(pipe))
-    samples = parts.samples([0], small)
-    on_profile(planner.profile(samples))
-    if least > 1:
-        expect_at_most(1)
-        samples += parts.samples(range(1, least), small)
-    if budget.check or film is not None:
-        full = film or parse(Recording, parts.one("check", "checking"), "recording")
-        say(planner.check(samples, full))
-        if not planner.agrees and size != settings:
-            say("so the recordings are made again at full size, each at the price of at least 3 plain videos")
-            full_size = True
-            expect(progress, None)  # the estimate was of small recordings
-            samples = parts.samples(range(least), small)
-            planner.ratios = ratios_of_distances(full, samples[0].recording)
-    on_profile(planner.profile(samples))
-    # More recordings, until the newest one hardly moves the schedules.
-    checked = replace(budget, check=False)
-    while len(samples) < most and (len(samples) == 1 or not planner.stands(samples)):
-        if not full_size:
-            expect_at_most(len(samples), checked)
-        samples += parts.samples([len(samples)], small)
-        on_profile(planner.profile(samples))
-    expect(progress, None)  # the stages to come are of equal units, whose own rate serves better
+    samples = Sampling(parts, planner, costs, budget, on_profile, say, progress, full_size).record(film)
     progress("planning", 0, 1)
     profile = planner.profile(samples)
     build = planner.builder(samples)
@@ -205,6 +166,18 @@ def calibrate(
     if analyze:
         redundancy = parse(Redundancy, parts.one("redundancy", "analysing"), "redundancy")
     return Calibration(profile, tuple(build.recordings), verifications, psnr_of_order, redundancy)
+
+
+def _key_of_parts(pipe: DiffusionPipeline, conditions: Mapping[str, Any]) -> dict[str, Any]:
+    """What all parts depend on. A finished part with another key is measured again."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "recording": [field.name for field in fields(Recording)],  # other versions keep other fields
+        "planner": PLANNER_VERSION,
+        "versions": package_versions(),
+        **conditions,
+        **_plugins_of_proxies(pipe),
+    }
 
 
 def _plugins_of_proxies(pipe: DiffusionPipeline) -> dict[str, dict[str, str]]:

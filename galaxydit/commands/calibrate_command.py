@@ -17,6 +17,8 @@ from galaxydit.errors import refusal
 from galaxydit.pipelines.own_files import check_replaceable, own_html, own_picture, own_profile, own_video
 
 if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
+
     from galaxydit.profiles.schema import Profile
 
 KEPT_VIDEOS = "seed-*.mp4"  # in --save-videos
@@ -72,13 +74,7 @@ def calibrate(
     """
     check_output_file(out, ".json")
     folder = resume_dir or out.with_suffix(".parts")
-    for written_to, option in ((report, "--report"), (save_videos, "--save-videos"), (folder, "--resume-dir")):
-        if written_to is not None:
-            check_output_folder(written_to, option)
-    check_replaceable(out, "--out", own_profile, force=force)
-    if save_videos is not None:
-        for video in save_videos.glob(KEPT_VIDEOS):
-            check_replaceable(video, "--save-videos", own_video, force=force)
+    _check_outputs(out, report, save_videos, folder, force=force)
     spent = read_budget(budget)
     own = PROMPTS if prompts is None and source.model != WITH_CAPTIONS else prompts
     texts = inputs.added_to(calibration_prompts(own, source.model, "--prompts"))
@@ -86,17 +82,12 @@ def calibrate(
     say("loading torch and diffusers")
     from galaxydit.calibration.calibration import KIND
     from galaxydit.calibration.calibration import calibrate as run_calibration
-    from galaxydit.calibration.profile_file import keep, stored
+    from galaxydit.calibration.profile_file import keep
     from galaxydit.calibration.profile_tables import card_of, terminal_tables
     from galaxydit.pipelines.runs import LiveProgress, Store, open_own
 
     if report is not None:
-        from galaxydit.calibration.html_report import PAGE_NAME, write_report
-        from galaxydit.calibration.plots import FIGURES
-
-        check_replaceable(report / PAGE_NAME, "--report", own_html, force=force)
-        for name in FIGURES:
-            check_replaceable(report / f"{name}.png", "--report", own_picture, force=force)
+        _check_report(report, force=force)
     if resume_dir is None and any((folder / name).exists() for name in ("run.json", "units")):
         open_own(folder, KIND, {})  # of an earlier calibration
     else:
@@ -104,12 +95,7 @@ def calibrate(
     with narrating() as tell:
         tell(f"loading {source.model}")
         pipe, load = cluster.load(source)
-    before, mismatch = stored(out, pipe)
-    if mismatch is not None and not force:
-        expected = f"a new file or a profile of this model ({mismatch.text})"
-        raise refusal("--out", str(out), expected, "pass another --out, or --force to replace the file")
-    if before is not None and mismatch is None:
-        say(f"{out} holds a profile of {before.basis}; only one of as many prompts and recordings replaces it")
+    _check_stored(out, pipe, force=force)
     saved: list[bool] = []
     progress = LiveProgress(messages())
     with resumable(progress.how_far), progress, cluster.executor() as executor:
@@ -131,27 +117,62 @@ def calibrate(
             executor=executor,
             load=load,
         )
+    profile = calibration.profile
     written: list[Path | str] = []
     if saved[-1]:
         written.append(out)
     else:
         cure = f"pass another --out and --resume-dir {folder} to write this one"
-        say(f"{out} stays, because it is better than this profile, {calibration.profile.basis}; {cure}", "yellow")
+        say(f"{out} stays, because it is better than this profile, {profile.basis}; {cure}", "yellow")
     if report is not None:
+        from galaxydit.calibration.html_report import write_report
+
         written.append(write_report(calibration, report, source.model))
     if push is not None:
         from galaxydit.profiles.hub import push_to_hub
 
-        written.append(push_to_hub(calibration.profile, push, card_of(calibration.profile, source.model, push)))
+        written.append(push_to_hub(profile, push, card_of(profile, source.model, push)))
     if as_json:
-        show_json({"profile": calibration.profile.to_dict()})
+        show_json({"profile": profile.to_dict()})
         return
-    profile = calibration.profile
     if (seconds := profile.evidence.seconds) and seconds.disturbance:
         say(f"other work disturbed the verification, so do not trust its seconds: {seconds.disturbance}", "yellow")
     show(*terminal_tables(profile), f"The profile rests on {profile.basis}.")
     show(f"Proxy: {profile.evidence.reason}.", f"Prediction: {calibration.chosen_order}.", "")
     conclude(written, meaning_of(profile, out), *_following(profile, out, source, sizes, prompts))
+
+
+def _check_outputs(out: Path, report: Path | None, save_videos: Path | None, folder: Path, *, force: bool) -> None:
+    """Refuse, before anything is loaded, files and folders that cannot be written; `folder` is of finished parts."""
+    for written_to, option in ((report, "--report"), (save_videos, "--save-videos"), (folder, "--resume-dir")):
+        if written_to is not None:
+            check_output_folder(written_to, option)
+    check_replaceable(out, "--out", own_profile, force=force)
+    if save_videos is not None:
+        for video in save_videos.glob(KEPT_VIDEOS):
+            check_replaceable(video, "--save-videos", own_video, force=force)
+
+
+def _check_report(report: Path, *, force: bool) -> None:
+    """Refuse to replace a page or figures of others."""
+    from galaxydit.calibration.html_report import PAGE_NAME
+    from galaxydit.calibration.plots import FIGURES
+
+    check_replaceable(report / PAGE_NAME, "--report", own_html, force=force)
+    for name in FIGURES:
+        check_replaceable(report / f"{name}.png", "--report", own_picture, force=force)
+
+
+def _check_stored(out: Path, pipe: "DiffusionPipeline", *, force: bool) -> None:
+    """Refuse a profile of another model in `out`, and say what it takes to replace one of this model."""
+    from galaxydit.calibration.profile_file import stored
+
+    before, mismatch = stored(out, pipe)
+    if mismatch is not None and not force:
+        expected = f"a new file or a profile of this model ({mismatch.text})"
+        raise refusal("--out", str(out), expected, "pass another --out, or --force to replace the file")
+    if before is not None and mismatch is None:
+        say(f"{out} holds a profile of {before.basis}; only one of as many prompts and recordings replaces it")
 
 
 def meaning_of(profile: "Profile", out: Path) -> str:

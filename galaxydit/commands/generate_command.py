@@ -62,10 +62,7 @@ def generate(
     authors of the model recommend. With --prompts the same command resumes and makes failed videos again, and new lines
     in the file add videos.
     """
-    given = {name: value for name, value in vars(request).items() if value not in (None, AUTO)}
-    if given and not accelerate:
-        option = f"--{next(iter(given)).replace('_', '-')}"
-        raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=option)
+    given = _given_request(request, accelerate=accelerate)
     check_record(record, making.ray)
     if record is not None and accelerate:
         raise typer.BadParameter("needs all steps: add --no-accelerate", param_hint="--record")
@@ -83,22 +80,9 @@ def generate(
         return
     if prompt is None or prompts is not None:
         raise typer.BadParameter("expected either --prompt or --prompts", param_hint="--prompt")
-    of_many = {
-        "--ray": making.ray,
-        "--processes": making.processes,
-        "--dry-run": making.dry_run,
-        "--allow-mixed-versions": making.allow_mixed_versions,
-    }
-    for option, value in of_many.items():
-        if value:
-            raise typer.BadParameter("has no effect on one video: pass --prompts, or leave it out", param_hint=option)
+    _refuse_options_of_many(making)
     (prompt,) = inputs.added_to([prompt])
-    if "://" in out:
-        raise refusal("--out", out, "a local file for one video", "pass --prompts FILE, which also writes to addresses")
-    check_output_file(Path(out), ".mp4")
-    check_replaceable(Path(out), "--out", own_video, force=force)
-    if record is not None:
-        check_replaceable(record, "--record", own_json(RECORDING), force=force)
+    _check_files_of_one(out, record, force=force)
     say("loading torch and diffusers")
     import galaxydit
     from galaxydit.calibration.generation_observer import observed
@@ -117,30 +101,69 @@ def generate(
         observer = None if record is None else stack.enter_context(observed(pipe))
         with step_bar() as on_step:
             generation = generate_video(pipe, prompt, settings, seed, on_step=on_step)
-        seconds = f"denoising {generation.denoise_seconds:.2f} s, end to end {generation.end_to_end_seconds:.2f} s"
     if record is not None and observer is not None:
         observer.save(record, settings, prompt, seed)
     save_video(generation.frames, out, settings.fps, lossless=lossless, sound=generation.sound)
     reports = [] if handle is None else handle.reports  # empty if no loop was declared; a warning says so
-    summary = str(reports[-1]) if reports else seconds
+    report = reports[-1] if reports else None
     if as_json:
-        report = reports[-1].to_dict() if reports else None
-        show_json({"video": out, "seconds": seconds_of(generation), "report": report})
+        made = None if report is None else report.to_dict()
+        show_json({"video": out, "seconds": seconds_of(generation), "report": made})
         return
-    show(*([] if observer else [summary, ""]))
+    if report is not None:
+        show(str(report), "")
+    elif record is None:
+        show(f"denoising {generation.denoise_seconds:.2f} s, end to end {generation.end_to_end_seconds:.2f} s", "")
+    written = [out] if record is None else [out, record]
+    conclude(written, *_meaning_and_following(source, sizes, prompt, record, predicted=report is not None))
+
+
+def _given_request(request: options.RequestOptions, *, accelerate: bool) -> dict[str, Any]:
+    """The options of the acceleration that the user gave; raises BadParameter for one without an acceleration."""
+    given = {name: value for name, value in vars(request).items() if value not in (None, AUTO)}
+    if given and not accelerate:
+        option = f"--{next(iter(given)).replace('_', '-')}"
+        raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=option)
+    return given
+
+
+def _refuse_options_of_many(making: JobOptions) -> None:
+    options_of_many = {
+        "--ray": making.ray,
+        "--processes": making.processes,
+        "--dry-run": making.dry_run,
+        "--allow-mixed-versions": making.allow_mixed_versions,
+    }
+    for option, value in options_of_many.items():
+        if value:
+            raise typer.BadParameter("has no effect on one video: pass --prompts, or leave it out", param_hint=option)
+
+
+def _check_files_of_one(out: str, record: Path | None, *, force: bool) -> None:
+    """Refuse, before anything is loaded, a video or a recording that cannot be written."""
+    if "://" in out:
+        raise refusal("--out", out, "a local file for one video", "pass --prompts FILE, which also writes to addresses")
+    check_output_file(Path(out), ".mp4")
+    check_replaceable(Path(out), "--out", own_video, force=force)
+    if record is not None:
+        check_replaceable(record, "--record", own_json(RECORDING), force=force)
+
+
+def _meaning_and_following(
+    source: options.ModelOptions, sizes: FileSizes, prompt: str, record: Path | None, *, predicted: bool
+) -> tuple[str, NextCommand]:
+    """What the video is, in one sentence, and what to do next; `predicted` says whether galaxydit was at work."""
     model, size = model_arguments(source), size_arguments(sizes)
-    again = ["--prompt", prompt, *size]
+    again = [*model, "--prompt", prompt, *size]
     if record is not None:
         text = f"{record} holds the model's outputs of each step of this plain video."
         use = ["calibrate", *model, "--out", "profile.json", "--recorded", record, *size]
-        following = NextCommand("calibrate with it", use)
-    elif reports:
+        return text, NextCommand("calibrate with it", use)
+    if predicted:
         text = "The plain video of the same seed is what it is compared with: PSNR is measured against that."
-        following = NextCommand("see both side by side, with their differences", ["demo", *model, *again])
-    else:
-        text = "This is the video as the pipeline makes it, without the plugin."
-        following = NextCommand("make it with half of the compute", ["generate", *model, *again, "--out", "fast.mp4"])
-    conclude([out, *([record] if record else [])], text, following)
+        return text, NextCommand("see both side by side, with their differences", ["demo", *again])
+    text = "This is the video as the pipeline makes it, without the plugin."
+    return text, NextCommand("make it with half of the compute", ["generate", *again, "--out", "fast.mp4"])
 
 
 def seconds_of(generation: "GeneratedVideo") -> dict[str, float | None]:
