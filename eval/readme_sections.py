@@ -30,7 +30,6 @@ from galaxydit.pipelines.table import DASH, Table, digits
 GAINED = (SHORT, 3.0)
 AT_LEVELS, SEARCHED, EVENLY = PLAIN_CONTROLS
 TABLES = Path(FOLDER) / "tables.md"
-PUBLISHED = " published"  # at the end of the name of a method with its authors' settings
 KNOWN_PEERS = ("EasyCache", "MagCache", "TeaCache", "DiCache", "FirstBlockCache", "DBCache + TaylorSeer")
 
 
@@ -95,7 +94,7 @@ def peers_section(results: Path, page: Path) -> str:
     shown = [(first, name) for name in (OURS, *PLAIN_CONTROLS)]
     shown += [(first, name) for name in first.methods if name in FIRST_PEERS]
     if others is not None:
-        shown += [(others, name) for name in others.methods if name.removesuffix(PUBLISHED) in KNOWN_PEERS]
+        shown += [(others, name) for name in others.methods if name in KNOWN_PEERS]
     rows = []
     for data, name in shown:
         ours = data.at(SHORT)

@@ -31,7 +31,6 @@ GPU = JsonKind("galaxydit gpu", 1)
 LATENCY = JsonKind("galaxydit latency", 1)
 RECORDING = JsonKind("galaxydit recording", 1)
 VALIDATION = JsonKind("galaxydit validate", 1)
-WHOLE_PIPELINE = JsonKind("galaxydit whole_pipeline", 1)
 
 
 def write_own_json(path: Path, kind: JsonKind, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,18 +5,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from galaxydit.calibration.budget import DEFAULT, Costs
+from galaxydit.calibration.budget import DEFAULT, Budget, Costs
 from galaxydit.calibration.calibration import KIND, SPEEDUPS
 from galaxydit.calibration.step_times import StepTimes
+from galaxydit.eval.gpu.calibration_stages import measure_stages
 from galaxydit.eval.gpu.gpu_file import GpuFile
 from galaxydit.eval.gpu.measured_video import Scale
 from galaxydit.eval.gpu.pipeline_part import MODEL, BuiltPipeline
 from galaxydit.eval.gpu.turns import MeasuredPart, OutOfTimeError, TimeLimit, Turn
-from galaxydit.eval.latency.whole_pipeline import measure_stages
 from galaxydit.pipelines.runs import Store
 from galaxydit.validation import parse
 
 STEPS = 50
+TINY_BUDGET = Budget(samples=(1, 1))  # for tests
 VARIANT = "default calibration"
 H100_SECONDS = 260.0  # with 8 recordings (eval/results/gpu/calibration-H100.json)
 LONGEST_STAGE = 70.0  # seconds on one H100: the plain video that checks the recordings
@@ -46,7 +47,8 @@ def _calibrate(built: BuiltPipeline, folder: Path, file: GpuFile, limit: TimeLim
         if not limit.allows(LONGEST_STAGE):
             raise OutOfTimeError
 
-    made = measure_stages(built.pipe, built.settings, "", write, folder, before)
+    budget = TINY_BUDGET if built.scale.tiny else DEFAULT
+    made = measure_stages(built.pipe, built.settings, budget, write, folder, before)
     stages = stages + made
     seconds = sum(stage["seconds"] for stage in stages)
     counted = [stage for stage in stages if stage["stage"] in RECORDED]
@@ -54,7 +56,7 @@ def _calibrate(built: BuiltPipeline, folder: Path, file: GpuFile, limit: TimeLim
         "seconds": seconds,  # with the timing of steps and the planning
         "recorded_seconds": sum(stage["seconds"] for stage in counted),  # what the estimate counts
         "recorded_joules": _total([stage["joules"] for stage in counted]),
-        "estimate": _estimate(folder, built.settings.steps or 0),
+        "estimate": _estimate(folder, built.settings.steps or 0, budget),
         "peak_bytes": max((stage["peak_bytes"] or 0 for stage in stages), default=0) or None,
     }
     return row | {"stages": stages} | measured
@@ -65,7 +67,7 @@ def _total(joules: list[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(joules) else None
 
 
-def _estimate(folder: Path, steps: int) -> dict[str, Any]:
+def _estimate(folder: Path, steps: int, budget: Budget) -> dict[str, Any]:
     """What the calibration said beforehand: seconds and joules for as many recordings as it made, and at most."""
     store = Store(folder).create(KIND, {})
     samples = 0
@@ -79,13 +81,13 @@ def _estimate(folder: Path, steps: int) -> dict[str, Any]:
     costs = Costs(
         steps, SPEEDUPS, parse(StepTimes, timing["full"], "timing"), parse(StepTimes, timing["small"], "timing")
     )
-    videos = costs.videos(DEFAULT, samples)
+    videos = costs.videos(budget, samples)
     return {
         "recordings": samples,
         "plain_videos": videos,
         "seconds": costs.seconds(videos),
-        "joules": costs.joules(DEFAULT, samples),
-        "most_seconds": costs.seconds(costs.videos(DEFAULT, DEFAULT.samples[1])),
+        "joules": costs.joules(budget, samples),
+        "most_seconds": costs.seconds(costs.videos(budget, budget.samples[1])),
         "plain_step": asdict(costs.plain),
         "recorded_step": asdict(costs.recorded),
     }

@@ -11,9 +11,9 @@ from diffusers import WanTransformer3DModel
 from galaxydit.errors import refusal
 from galaxydit.eval.gpu.measured_video import PLAIN, Scale, video_row
 from galaxydit.eval.gpu.pipeline_part import MODEL, BuiltPipeline
+from galaxydit.eval.gpu.random_pipeline import SHAPES
 from galaxydit.eval.gpu.turns import MeasuredPart, Turn
 from galaxydit.eval.latency.random_models import build_transformer
-from galaxydit.eval.latency.whole_pipeline import SHAPES
 from galaxydit.pipelines.additions import set_attention
 
 STEPS = 30  # more than the general schedule computes in full

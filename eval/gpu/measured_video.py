@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from diffusers import WanPipeline
 
-from galaxydit.eval.latency.whole_pipeline import PROMPT, peak_bytes
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import Attach, accelerated, plain
 
+PROMPT = "a red ball moves left over a plain background"
 PLAIN = "plain"
 SPEEDUPS = {PLAIN: None, "2x": 2.0, "3x": 3.0}
 """The `speedup=` of a variant, which without a profile follows the general schedule."""
@@ -40,8 +40,7 @@ def attach_for(variant: str) -> Attach:
 def video_row(pipe: WanPipeline, settings: GenerationSettings, variant: str, *, decode: bool = True) -> dict[str, Any]:
     """The row of one video of seed 0; without `decode` nothing is decoded, and whole seconds end with denoising."""
     device = pipe._execution_device
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+    reset_peak(device)
     graphs = graphs_compiled()
     with attach_for(variant)(pipe) as attached:
         video = generate(pipe, PROMPT, settings, 0, decode=decode)
@@ -64,6 +63,19 @@ def video_row(pipe: WanPipeline, settings: GenerationSettings, variant: str, *, 
         "graphs_compiled": graphs_compiled() - graphs,  # 0, or the seconds hold a compilation
         "load": video.load,
     }
+
+
+def reset_peak(device: torch.device) -> None:
+    """Begin a new count of `peak_bytes`."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_bytes(device: torch.device) -> int | None:
+    """The most memory of a GPU that was in use since `reset_peak`; None on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return None
 
 
 def graphs_compiled() -> int:

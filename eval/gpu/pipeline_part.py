@@ -8,9 +8,9 @@ from typing import Any
 from diffusers import WanPipeline
 
 from galaxydit.eval.gpu.measured_video import PLAIN, SPEEDUPS, Scale, video_row
+from galaxydit.eval.gpu.random_pipeline import SETTINGS, build_pipeline
 from galaxydit.eval.gpu.turns import MeasuredPart, Turn
 from galaxydit.eval.latency.model_shapes import parse_size
-from galaxydit.eval.latency.whole_pipeline import SETTINGS, build_pipeline
 from galaxydit.pipelines.additions import compile_blocks
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.stopwatch import synchronize

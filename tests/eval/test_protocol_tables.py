@@ -187,10 +187,10 @@ def test_the_readme_shows_controls_and_the_lead_over_the_strongest_in_float32(
     assert lead == ["-", "+1.0 (+1.0 to +1.0)", "-1.0 (-1.0 to -1.0)"]
     assert cells_of(lead_section(results, PAGE), "minus the strongest control")[2] == "-1.0 (-1.0 to -1.0)"
     easy_cache = ["1.30x", "0.80 to 1.54", "at 1.30x: 41.0; at 2.50x: 30.0", "40.0", "6"]
-    write(results / FOLDER / "published", "abcdef", {"TeaCache published": [({"threshold": 1}, 2.5, 30)]})
+    write(results / FOLDER / "known", "abcdef", {"TeaCache": [({"threshold": 1}, 2.5, 30)]})
     made = peers_section(results, PAGE)
     assert cells_of(made, "EasyCache") == easy_cache
-    assert cells_of(made, "TeaCache published") == ["none", "above 0.80", "at 2.50x: 30.0", "40.0", "6"]
+    assert cells_of(made, "TeaCache") == ["none", "above 0.80", "at 2.50x: 30.0", "40.0", "6"]
 
 
 def test_the_picture_leaves_out_methods_with_fewer_captions(results: Path) -> None:

@@ -41,6 +41,15 @@ def test_a_round_of_the_pipeline_is_measured_and_a_second_call_measures_nothing_
     assert "skipped: a 3x, round 1" in caplog.text
 
 
+def test_each_stage_of_a_calibration_is_measured(tmp_path: Path) -> None:
+    out = tmp_path / "measure.json"
+    assert main(["b", "--tiny", "--commit", "0123456789ab", "--out", str(out)], started=time.monotonic()) == 0
+    stages = json.loads(out.read_text())["rows"][-1]["stages"]
+    finished = [stage["what"] for stage in stages if stage["what"].endswith("1/1")]
+    assert finished == ["timing 1/1", "recording 1/1", "checking 1/1", "planning 1/1"]
+    assert all(stage["seconds"] >= 0 for stage in stages)
+
+
 def opened(path: Path) -> GpuFile:
     file = GpuFile.open(path, "a GPU", SETTINGS)
     file.begin({"part": "a", "date": "2026-11-28T20:00:00+00:00", "commit": "0123456789ab"})
