@@ -148,7 +148,17 @@ def calibrate(
     say(f"recordings of {frames} in float32; {costs.describe(budget)}")
     # Record, plan, choose by videos, verify.
     planner = Planner(pipe, settings, speedups, name, timing, proxy_costs or shares_of_blocks(pipe))
-    samples = Sampling(parts, planner, costs, budget, on_profile, say, progress, full_size).record(film)
+    sampling = Sampling(
+        parts=parts,
+        planner=planner,
+        costs=costs,
+        budget=budget,
+        on_profile=on_profile,
+        say=say,
+        full_size=full_size,
+        are_smaller=size != settings,
+    )
+    samples = sampling.record(film)
     progress("planning", 0, 1)
     profile = planner.profile(samples)
     build = planner.builder(samples)

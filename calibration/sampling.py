@@ -25,12 +25,12 @@ def settings_of_recording(
     return sized if full_size else small_settings(pipe, sized)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Sampling:
-    """Records samples, and hands the profile that they make to `on_profile`.
+    """Records samples, and hands each profile that they make to `on_profile`.
 
-    `say` and `progress` are those of `calibrate`. If a plain video shows that recordings do not serve, `full_size`
-    becomes true, and they are made again.
+    `say` is called with sentences. `are_smaller` says whether recordings are smaller than the videos. If a plain video
+    shows that smaller ones do not serve, `full_size` becomes true, and they are made again.
     """
 
     parts: Parts
@@ -39,9 +39,9 @@ class Sampling:
     budget: Budget
     on_profile: Callable[[Profile], None]
     say: Callable[[str], None]
-    progress: Callable[[str, int, int], None]
     full_size: bool
-    samples: list[Sample] = field(default_factory=list)
+    are_smaller: bool
+    samples: list[Sample] = field(init=False, default_factory=list)
 
     def record(self, film: Recording | None) -> list[Sample]:
         """All samples; `film` is the recording of a plain video, if there is one that can check them."""
@@ -61,7 +61,7 @@ class Sampling:
                 self._expect_rest(checked)
             self._add([len(self.samples)])
             self._offer_profile()
-        expect(self.progress, None)  # the stages to come are of equal units, whose own rate serves better
+        expect(self.parts.progress, None)  # the stages to come are of equal units, whose own rate serves better
         return self.samples
 
     def _add(self, indices: Sequence[int]) -> None:
@@ -75,15 +75,14 @@ class Sampling:
         return len(self.samples) > 1 and self.planner.stands(self.samples)
 
     def _check(self, film: Recording | None) -> None:
-        """Compare with a plain video of full size, and record again at this size if the recordings do not serve."""
+        """Compare the recordings with a plain video; if smaller ones do not serve, record again at full size."""
         plain = film or parse(Recording, self.parts.one("check", "checking"), "recording")
         self.say(self.planner.check(self.samples, plain))
-        first_prompt = self.parts.prompts[0]
-        if self.planner.agrees or self._settings_of(first_prompt) == self.planner.settings:
+        if self.planner.agrees or not self.are_smaller:
             return
         self.say("so the recordings are made again at full size, each at the price of at least 3 plain videos")
         self.full_size = True
-        expect(self.progress, None)  # the estimate was of small recordings
+        expect(self.parts.progress, None)  # the estimate was of small recordings
         count = len(self.samples)
         self.samples = []
         self._add(range(count))
@@ -93,7 +92,7 @@ class Sampling:
         """Tell how long the stages of `budget` may take, with all samples that are missing."""
         missing = range(len(self.samples), budget.samples[1])
         videos = self.costs.videos(budget, self.parts.unmade(missing, self._settings_of))
-        expect(self.progress, self.costs.seconds(videos))
+        expect(self.parts.progress, self.costs.seconds(videos))
 
     def _settings_of(self, prompt: str) -> GenerationSettings:
         return settings_of_recording(self.planner.pipe, prompt, self.planner.settings, full_size=self.full_size)

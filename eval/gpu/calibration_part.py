@@ -17,7 +17,7 @@ from galaxydit.pipelines.runs import Store
 from galaxydit.validation import parse
 
 STEPS = 50
-TINY_BUDGET = Budget(samples=(1, 1))  # for tests
+TINY_BUDGET = Budget(samples=(1, 2))  # with --tiny the part is tried, not measured
 VARIANT = "default calibration"
 H100_SECONDS = 260.0  # with 8 recordings (eval/results/gpu/calibration-H100.json)
 LONGEST_STAGE = 70.0  # seconds on one H100: the plain video that checks the recordings

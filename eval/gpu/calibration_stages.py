@@ -14,10 +14,10 @@ from galaxydit.eval.gpu.measured_video import peak_bytes, reset_peak
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.stopwatch import BEGIN, END, Stopwatch
 
-BETWEEN = "between"  # the stages, such as planning
+BETWEEN = "between"  # two stages, such as the profile that is made after a recording
 
 
-def begin(device: torch.device) -> Stopwatch:
+def _begin(device: torch.device) -> Stopwatch:
     """A stopwatch that begins now, with a new count of the peak memory."""
     reset_peak(device)
     watch = Stopwatch(device, device)
@@ -31,7 +31,7 @@ def measure_stages(
     budget: Budget,
     write: Callable[[list[dict[str, Any]]], None],
     folder: Path,
-    before: Callable[[str], None] = lambda stage: None,
+    before: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """Calibrate, and after each part of a stage `write` what every one took so far; returns all of them.
 
@@ -40,7 +40,7 @@ def measure_stages(
     """
     device = pipe._execution_device
     stages: list[dict[str, Any]] = []
-    watch = begin(device)
+    watch = _begin(device)
 
     def note(what: str, stage: str = BETWEEN) -> None:
         nonlocal watch
@@ -51,7 +51,7 @@ def measure_stages(
         took = {"seconds": watch.seconds(BEGIN, END), "joules": joules}
         stages.append({"stage": stage, "what": what, **took, "peak_bytes": peak_bytes(device)})
         write(stages)
-        watch = begin(device)
+        watch = _begin(device)
 
     def progress(stage: str, done: int, total: int) -> None:
         note(f"{stage} {done}/{total}", stage if done else BETWEEN)

@@ -15,10 +15,10 @@ from transformers import AutoTokenizer, UMT5Config, UMT5EncoderModel
 from galaxydit.eval.latency.model_shapes import PRESETS, Preset
 from galaxydit.eval.latency.random_models import build_transformer, building
 from galaxydit.pipelines.model_names import EMBEDDED
-from galaxydit.pipelines.published_models import WAN_21_1_3B, WAN_21_14B
+from galaxydit.pipelines.published_models import WAN_21_1_3B
 
 UMT5_XXL = {"vocab_size": 256384, "d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 24, "num_heads": 64}
-SETTINGS = {"1.3B": WAN_21_1_3B, "14B": WAN_21_14B, "tiny": WAN_21_1_3B}
+SETTINGS = {"1.3B": WAN_21_1_3B, "tiny": WAN_21_1_3B}
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,7 @@ class PipelineShape:
 
 SHAPES = {
     "1.3B": PipelineShape(PRESETS["1.3B"]),
-    "14B": PipelineShape(PRESETS["14B"]),
-    "tiny": PipelineShape(  # for tests of the commands
+    "tiny": PipelineShape(  # for tests/gpu/measure.py --tiny
         Preset(blocks=2, heads=2, head_dim=16, ffn_dim=32, text_dim=16),
         {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2},
         {"base_dim": 8},

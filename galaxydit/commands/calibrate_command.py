@@ -143,7 +143,7 @@ def calibrate(
 
 
 def _check_outputs(out: Path, report: Path | None, save_videos: Path | None, folder: Path, *, force: bool) -> None:
-    """Refuse, before anything is loaded, files and folders that cannot be written; `folder` is of finished parts."""
+    """Refuse files and folders that cannot be written, and files of others; `folder` is that of finished parts."""
     for written_to, option in ((report, "--report"), (save_videos, "--save-videos"), (folder, "--resume-dir")):
         if written_to is not None:
             check_output_folder(written_to, option)
@@ -154,7 +154,7 @@ def _check_outputs(out: Path, report: Path | None, save_videos: Path | None, fol
 
 
 def _check_report(report: Path, *, force: bool) -> None:
-    """Refuse to replace a page or figures of others."""
+    """Refuse to replace a page or figures that galaxydit did not write."""
     from galaxydit.calibration.html_report import PAGE_NAME
     from galaxydit.calibration.plots import FIGURES
 
@@ -164,7 +164,7 @@ def _check_report(report: Path, *, force: bool) -> None:
 
 
 def _check_stored(out: Path, pipe: "DiffusionPipeline", *, force: bool) -> None:
-    """Refuse a profile of another model in `out`, and say what it takes to replace one of this model."""
+    """Unless `force`, refuse a profile of another model in `out`; say what replaces one of this model."""
     from galaxydit.calibration.profile_file import stored
 
     before, mismatch = stored(out, pipe)

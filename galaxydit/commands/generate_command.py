@@ -80,9 +80,9 @@ def generate(
         return
     if prompt is None or prompts is not None:
         raise typer.BadParameter("expected either --prompt or --prompts", param_hint="--prompt")
-    _refuse_options_of_many(making)
+    _refuse_job_options(making)
     (prompt,) = inputs.added_to([prompt])
-    _check_files_of_one(out, record, force=force)
+    _check_video_files(out, record, force=force)
     say("loading torch and diffusers")
     import galaxydit
     from galaxydit.calibration.generation_observer import observed
@@ -107,19 +107,19 @@ def generate(
     reports = [] if handle is None else handle.reports  # empty if no loop was declared; a warning says so
     report = reports[-1] if reports else None
     if as_json:
-        made = None if report is None else report.to_dict()
-        show_json({"video": out, "seconds": seconds_of(generation), "report": made})
+        report_data = None if report is None else report.to_dict()
+        show_json({"video": out, "seconds": seconds_of(generation), "report": report_data})
         return
     if report is not None:
         show(str(report), "")
     elif record is None:
         show(f"denoising {generation.denoise_seconds:.2f} s, end to end {generation.end_to_end_seconds:.2f} s", "")
     written = [out] if record is None else [out, record]
-    conclude(written, *_meaning_and_following(source, sizes, prompt, record, predicted=report is not None))
+    conclude(written, *_meaning_and_following(source, sizes, prompt, record, accelerated=report is not None))
 
 
 def _given_request(request: options.RequestOptions, *, accelerate: bool) -> dict[str, Any]:
-    """The options of the acceleration that the user gave; raises BadParameter for one without an acceleration."""
+    """The options of `accelerate` that the user gave, by name; raises BadParameter for any beside --no-accelerate."""
     given = {name: value for name, value in vars(request).items() if value not in (None, AUTO)}
     if given and not accelerate:
         option = f"--{next(iter(given)).replace('_', '-')}"
@@ -127,19 +127,19 @@ def _given_request(request: options.RequestOptions, *, accelerate: bool) -> dict
     return given
 
 
-def _refuse_options_of_many(making: JobOptions) -> None:
-    options_of_many = {
+def _refuse_job_options(making: JobOptions) -> None:
+    job_options = {
         "--ray": making.ray,
         "--processes": making.processes,
         "--dry-run": making.dry_run,
         "--allow-mixed-versions": making.allow_mixed_versions,
     }
-    for option, value in options_of_many.items():
+    for option, value in job_options.items():
         if value:
             raise typer.BadParameter("has no effect on one video: pass --prompts, or leave it out", param_hint=option)
 
 
-def _check_files_of_one(out: str, record: Path | None, *, force: bool) -> None:
+def _check_video_files(out: str, record: Path | None, *, force: bool) -> None:
     """Refuse, before anything is loaded, a video or a recording that cannot be written."""
     if "://" in out:
         raise refusal("--out", out, "a local file for one video", "pass --prompts FILE, which also writes to addresses")
@@ -150,16 +150,16 @@ def _check_files_of_one(out: str, record: Path | None, *, force: bool) -> None:
 
 
 def _meaning_and_following(
-    source: options.ModelOptions, sizes: FileSizes, prompt: str, record: Path | None, *, predicted: bool
+    source: options.ModelOptions, sizes: FileSizes, prompt: str, record: Path | None, *, accelerated: bool
 ) -> tuple[str, NextCommand]:
-    """What the video is, in one sentence, and what to do next; `predicted` says whether galaxydit was at work."""
+    """What the video is, in one sentence, and what to do next; `accelerated`: galaxydit has a report of it."""
     model, size = model_arguments(source), size_arguments(sizes)
     again = [*model, "--prompt", prompt, *size]
     if record is not None:
         text = f"{record} holds the model's outputs of each step of this plain video."
         use = ["calibrate", *model, "--out", "profile.json", "--recorded", record, *size]
         return text, NextCommand("calibrate with it", use)
-    if predicted:
+    if accelerated:
         text = "The plain video of the same seed is what it is compared with: PSNR is measured against that."
         return text, NextCommand("see both side by side, with their differences", ["demo", *again])
     text = "This is the video as the pipeline makes it, without the plugin."
