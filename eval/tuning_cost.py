@@ -55,11 +55,12 @@ def tuning_cost(videos: Iterable[Video]) -> dict[str, dict[str, float]]:
 
 
 def tuning_section(results: Path, page: Path) -> str:
-    """The counts of the committed file."""
+    """The counts of the committed files."""
     rows = []
-    for name, row in read(results / FOLDER / NAME).items():
-        psnrs = [number(row.get(key), ".1f") for key in (TUNED, SCORED)]
-        rows.append([label(name), str(row["settings"]), str(row["videos"]), *psnrs])
+    for path in sorted((results / FOLDER).rglob(NAME)):
+        for name, row in read(path).items():
+            psnrs = [number(row.get(key), ".1f") for key in (TUNED, SCORED)]
+            rows.append([label(name), str(row["settings"]), str(row["videos"]), *psnrs])
     headings = (
         "method",
         "settings tried",

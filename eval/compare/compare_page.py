@@ -21,7 +21,8 @@ TEMPLATE = """\
 <div class="plots"><figure><div class="scroll" role="region" tabindex="0" aria-label="figure">\
 <img alt="PSNR over speedup of each method, by compute and by seconds" src="{{ plot }}"></div>
 <figcaption>PSNR against the plain video of the same noise, mean over all scored videos\
-{{ interval }}. Left: speedup by compute. Right: by seconds of denoising.</figcaption></figure></div>
+{{ interval }}. Left: speedup by compute. Right: by seconds of denoising. Settings that left a video unchanged are \
+not drawn.</figcaption></figure></div>
 {% if videos %}<h2>Side by side</h2>
 <p class="hint">The first prompt, &quot;{{ prompt }}&quot;: the plain video, and those of the best methods. Under \
 each: its PSNR, and the mean seconds of denoising over all scored videos.</p>

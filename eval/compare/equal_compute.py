@@ -55,6 +55,11 @@ class ScoredSetting:
     def compute_speedup(self) -> float:
         return 1 / self.compute_fraction
 
+    @property
+    def changes_every_video(self) -> bool:
+        """Whether no video equals the plain one, whose PSNR of 120 dB stands for infinity."""
+        return max(self.psnr_of_prompt) < HIGHEST_PSNR
+
 
 @dataclass(frozen=True)
 class AtSpeedup:
@@ -153,7 +158,7 @@ def at_speedup(rows: Sequence[ScoredSetting], speedup: float) -> AtSpeedup:
     a video unchanged are ignored unless all did, because their PSNR of 120 dB stands for infinity. Without a slower or
     without a faster setting, the result has no scores.
     """
-    changing = [row for row in rows if max(row.psnr_of_prompt) < HIGHEST_PSNR] or rows
+    changing = [row for row in rows if row.changes_every_video] or rows
     best = pareto_front(changing, attrgetter("compute_speedup", "psnr_mean"))
     asking = [row for row in changing if row.setting.get("speedup") == speedup]
     same = [row for row in (*asking, *best) if math.isclose(row.compute_speedup, speedup, rel_tol=SAME_SPEEDUP)]

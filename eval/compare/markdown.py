@@ -8,6 +8,8 @@ from galaxydit.calibration.bootstrap import FEWEST_PROMPTS
 from galaxydit.eval.compare.compare_job import Comparison
 from galaxydit.eval.compare.equal_compute import AtSpeedup, ScoredSetting
 from galaxydit.eval.compare.tune import DOMINANCE_MARGIN
+from galaxydit.eval.counted import counted
+from galaxydit.eval.methods.method_registry import declared
 from galaxydit.foreign_text import in_markdown
 from galaxydit.pipelines.disturbance import marked
 from galaxydit.pipelines.table import DASH, Table, number
@@ -71,14 +73,21 @@ def caption(comparison: Comparison) -> str:
     plan, conditions = comparison.plan, comparison.conditions
     versions = ", ".join(f"{name} {number}" for name, number in conditions["versions"].items())
     unheard = f" Sound was not measured: {in_markdown(comparison.unheard)}." if comparison.unheard else ""
-    tuned = f"settings tuned on {plan.tuned} other prompts"
-    if plan.settings_of:
-        tuned = "settings that another comparison chose"
+    videos = f"{counted(len(plan.prompts), 'prompt')} with {counted(len(plan.seeds), 'seed')} each"
     return (
         f"{conditions['pipeline']} on {conditions['device']}, {conditions['dtype']}, {versions}; "
-        f"{conditions['settings']['steps']} steps; {len(plan.prompts)} prompts with {len(plan.seeds)} seeds each; "
-        f"{tuned}. PSNR in dB against the plain video of the same noise.{unheard}"
+        f"{conditions['settings']['steps']} steps; {videos}; {_origin_of_settings(comparison)}. "
+        f"PSNR in dB against the plain video of the same noise.{unheard}"
     )
+
+
+def _origin_of_settings(comparison: Comparison) -> str:
+    if comparison.plan.settings_of:
+        return "settings that another comparison chose"
+    known = declared()
+    if any(known[row.method].tuned for row in comparison.rows if row.method in known):
+        return f"settings tuned on {counted(comparison.plan.tuned, 'other prompt')}"
+    return "settings that were not tuned"
 
 
 def _at_speedup_cells(row: AtSpeedup, heard: bool) -> tuple[str, ...]:

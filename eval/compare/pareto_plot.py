@@ -52,7 +52,8 @@ def plot_pareto(comparison: Comparison, path: Path, model: str) -> None:
     """Write the plot to `path`; the legend begins with the highest PSNR at a method's fastest setting.
 
     Bars are 95 % intervals over prompts; controls are grey and dashed; hollow markers without a line show disturbed
-    seconds. Methods with the same points by compute are said to coincide.
+    seconds. Methods with the same points by compute are said to coincide. Settings that left a video unchanged are not
+    drawn, unless all did, because their PSNR stands for infinity.
     """
     with drawn(path, 15, 8) as figure:
         _draw(comparison, model, figure)
@@ -62,13 +63,14 @@ def _draw(comparison: Comparison, model: str, figure: "Figure") -> None:
     panels = figure.subplots(1, 2, sharey=True)
     sources = {row.method: row.source for row in comparison.rows}
     colours = colours_of(sources)
-    labels = _labels(comparison)
+    changing = [row for row in comparison.rows if row.changes_every_video] or comparison.rows
+    labels = _labels(changing)
     fields = (("by compute", "compute_speedup"), ("by seconds of denoising", "denoise_speedup"))
     for axes, (title, field) in zip(panels, fields, strict=True):
         for (name, colour), marker in zip(colours.items(), cycle(MARKERS), strict=False):
-            rows = sorted((row for row in comparison.rows if row.method == name), key=lambda row: getattr(row, field))
+            rows = sorted((row for row in changing if row.method == name), key=lambda row: getattr(row, field))
             style = {"color": colour, "marker": marker} | _line_of(name, sources[name])
-            draw_method(axes, rows, field, drawable(labels[name]), style)
+            draw_method(axes, rows, field, drawable(labels.get(name, name)), style)
         axes.set_xscale("log")
         ticks = ticks_of(*axes.get_xlim())
         axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
@@ -140,10 +142,10 @@ def colours_of(sources: dict[str, str]) -> dict[str, str]:
     return colours
 
 
-def _labels(comparison: Comparison) -> dict[str, str]:
+def _labels(rows: Sequence[ScoredSetting]) -> dict[str, str]:
     """The name of each method, with that of an earlier method whose points by compute it has."""
     points: dict[str, set[tuple[float, float]]] = defaultdict(set)
-    for row in comparison.rows:
+    for row in rows:
         points[row.method].add((round(row.compute_speedup, 2), round(row.psnr_mean, 2)))
     first: dict[frozenset[tuple[float, float]], str] = {}
     names = {name: first.setdefault(frozenset(each), name) for name, each in points.items()}

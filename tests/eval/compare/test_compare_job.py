@@ -33,6 +33,7 @@ from galaxydit.eval.methods.method import Method
 from galaxydit.eval.methods.method_registry import declared, load_method, names_of
 from galaxydit.eval.report.read_run import read_run
 from galaxydit.pipelines import trial
+from galaxydit.pipelines.psnr import HIGHEST_PSNR
 from galaxydit.pipelines.runs import InProcess, new_record
 from galaxydit.pipelines.trial import Attached
 from galaxydit.pipelines.video import load_video
@@ -165,6 +166,7 @@ def test_results_tables_plot_and_videos(finished, tmp_path):
     assert "| uniform skip order 0 |" in text
     assert "full_steps=5 (2.00x)" in text
     assert "Sound was not measured: the video has no sound." in text
+    assert "2 prompts with 1 seed each; settings tuned on 1 other prompt." in text
     assert "SI-SDR" not in text
     heard = replace(
         comparison,
@@ -396,6 +398,25 @@ def test_an_axis_has_several_ticks_however_narrow_it_is():
     assert ticks_of(0.1, 4.5) == [0.125, 0.25, 0.5, 1, 2, 4]
     assert ticks_of(1.88, 2.13) == pytest.approx([1.9, 2.0, 2.1])
     assert len(ticks_of(1.99, 2.01)) >= 3
+
+
+def test_settings_that_left_a_video_unchanged_do_not_stretch_the_plot(finished):
+    first, *others = finished.comparison.rows
+    unchanged = replace(first, psnr_of_prompt=(HIGHEST_PSNR, 30.0), psnr_mean=75.0)
+    figure = Figure(layout="constrained")
+    pareto_plot._draw(replace(finished.comparison, rows=(unchanged, *others)), "tiny", figure)
+    drawn = [psnr for line in figure.axes[0].lines for psnr in line.get_ydata()]
+    assert max(drawn) == max(row.psnr_mean for row in others)
+    alone = Figure(layout="constrained")
+    pareto_plot._draw(replace(finished.comparison, rows=(unchanged,)), "tiny", alone)
+    assert 75.0 in [psnr for line in alone.axes[0].lines for psnr in line.get_ydata()]
+
+
+def test_settings_that_nobody_tuned_are_not_said_to_be_tuned(finished):
+    published = [replace(row, method="TeaCache published") for row in finished.comparison.rows]
+    text = markdown(replace(finished.comparison, rows=tuple(published)))
+    assert "settings that were not tuned." in text
+    assert "tuned on" not in text
 
 
 @pytest.mark.parametrize(("reason", "lines"), [("", {"-"}), ("other work", {"None"})])
