@@ -12,7 +12,7 @@ FEW_STEPS = 8
 """Generations of this many steps or fewer are computed in full, because neighbouring steps differ too much."""
 GENERAL_FEW_STEPS = 25
 """The same under the general schedule. On wan-tiny at 2x, plain steps of equal cost at the noise levels of its full
-steps are better at 20 steps, as good at 24 to 28, and worse at 30 (`python -m galaxydit.eval.short_generations`)."""
+steps are better up to 20 steps, as good at 22 to 28, and worse at 30 (`python -m galaxydit.eval.short_generations`)."""
 
 
 class Reason(Enum):
