@@ -44,16 +44,21 @@ class ResultsFile:
         return ",".join(map(str, self.data["plan"]["seeds"]))
 
     def command(self) -> str:
-        """The command that repeats it; captions that are the first ones of a file are written to one of their own."""
+        """The command that repeats it; captions that are some of a file are written to one of their own."""
         plan, count, before, prompts = self.data["plan"], len(self.captions), "", "FILE"
         if tuple(draw_prompts(count, 0, apart_from=plan["calibration_prompts"])) == self.captions:
             prompts = str(count)
         for path in sorted(RESULTS.rglob("*.txt")):
             lines = path.read_text(encoding="utf-8").splitlines()
-            if tuple(lines[:count]) == self.captions:
-                prompts = str(path.relative_to(ROOT))
-                if len(lines) > count:
-                    before, prompts = f"head -n {count} {prompts} > {count}.txt && ", f"{count}.txt"
+            start = lines.index(self.captions[0]) if self.captions[0] in lines else 0
+            if tuple(lines[start : start + count]) != self.captions:
+                continue
+            prompts = str(path.relative_to(ROOT))
+            if start > 0:
+                places = f"{start + 1}-{start + count}"
+                before, prompts = f"sed -n {start + 1},{start + count}p {prompts} > {places}.txt && ", f"{places}.txt"
+            elif len(lines) > count:
+                before, prompts = f"head -n {count} {prompts} > {count}.txt && ", f"{count}.txt"
         speedups = ",".join(f"{speedup:g}" for speedup in plan["speedups"])
         methods = ",".join(dict.fromkeys(row["method"] for row in self.data["rows"]))
         tuned = f"--tune-prompts {plan['tuned']}"

@@ -57,7 +57,7 @@ class ScoredSetting:
 
     @property
     def changes_every_video(self) -> bool:
-        """Whether no video equals the plain one, whose PSNR of 120 dB stands for infinity."""
+        """Whether no video equals the plain one, whose PSNR stands for infinity."""
         return max(self.psnr_of_prompt) < HIGHEST_PSNR
 
 

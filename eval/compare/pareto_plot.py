@@ -56,10 +56,11 @@ def plot_pareto(comparison: Comparison, path: Path, model: str) -> None:
     drawn, unless all did, because their PSNR stands for infinity.
     """
     with drawn(path, 15, 8) as figure:
-        _draw(comparison, model, figure)
+        draw_pareto(comparison, model, figure)
 
 
-def _draw(comparison: Comparison, model: str, figure: "Figure") -> None:
+def draw_pareto(comparison: Comparison, model: str, figure: "Figure") -> None:
+    """Both panels: speedup by compute, and by seconds."""
     panels = figure.subplots(1, 2, sharey=True)
     sources = {row.method: row.source for row in comparison.rows}
     colours = colours_of(sources)

@@ -218,4 +218,4 @@ def test_the_words_for_differences() -> None:
 
 def test_commands_name_the_captions() -> None:
     made = [ResultsFile(path).command() for path in STORED]
-    assert all(re.search(r"--prompts (?:\d+(?:\.txt)?|eval/results/\S+\.txt) ", command) for command in made)
+    assert all(re.search(r"--prompts (?:\d+(?:(?:-\d+)?\.txt)?|eval/results/\S+\.txt) ", command) for command in made)

@@ -404,11 +404,11 @@ def test_settings_that_left_a_video_unchanged_do_not_stretch_the_plot(finished):
     first, *others = finished.comparison.rows
     unchanged = replace(first, psnr_of_prompt=(HIGHEST_PSNR, 30.0), psnr_mean=75.0)
     figure = Figure(layout="constrained")
-    pareto_plot._draw(replace(finished.comparison, rows=(unchanged, *others)), "tiny", figure)
+    pareto_plot.draw_pareto(replace(finished.comparison, rows=(unchanged, *others)), "tiny", figure)
     drawn = [psnr for line in figure.axes[0].lines for psnr in line.get_ydata()]
     assert max(drawn) == max(row.psnr_mean for row in others)
     alone = Figure(layout="constrained")
-    pareto_plot._draw(replace(finished.comparison, rows=(unchanged,)), "tiny", alone)
+    pareto_plot.draw_pareto(replace(finished.comparison, rows=(unchanged,)), "tiny", alone)
     assert 75.0 in [psnr for line in alone.axes[0].lines for psnr in line.get_ydata()]
 
 
