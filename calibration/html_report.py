@@ -13,6 +13,7 @@ from galaxydit.calibration.profile_tables import (
     target_table,
 )
 from galaxydit.foreign_text import one_line
+from galaxydit.pipelines.model_names import example_prompt
 from galaxydit.pipelines.page_design import Brief, picture_address, render_page
 from galaxydit.pipelines.table import Table
 from galaxydit.pipelines.written_by import write_html
@@ -84,7 +85,7 @@ def brief_of(calibration: Calibration, model: str | None = None) -> Brief:
     profile = calibration.profile
     run = f"galaxydit calibrate measured {profile.basis}, of {profile.conditions.steps} steps each"
     command = f"galaxydit generate --model {quote(model or 'MODEL')} --profile {quote(profile.name)}.json --speedup 2"
-    command += ' --prompt "a cat walks on the grass" --out cat.mp4'
+    command += f" --prompt {quote(example_prompt(model or ''))} --out video.mp4"
     return Brief(f"{run}.", _meaning(profile), "make a video with the profile", command)
 
 

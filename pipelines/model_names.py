@@ -12,6 +12,8 @@ from galaxydit.foreign_text import one_line
 from galaxydit.pipelines.published_models import CHECKPOINTS, Checkpoint, checkpoint_of
 
 EMBEDDED = {"wan-tiny": Path(__file__).parent / "wan_tiny" / "weights"}
+EXAMPLE_CAPTION = "a red ball moves left over a plain background"
+EXAMPLE_PROMPT = "A cat walks on the grass, realistic"
 INDEX = "model_index.json"
 MODULAR_INDEX = "modular_model_index.json"
 UNUSED_PARTS = {"MiniMaxH3ModularPipeline": ("transformer_ref",)}
@@ -92,3 +94,8 @@ def absent_checkpoint(name: str, revision: str | None = None) -> Checkpoint | No
         if any(path.suffix in SINGLE_FILES for path in weights):
             return None
     return checkpoint
+
+
+def example_prompt(model: str) -> str:
+    """A prompt that a model understands; wan-tiny knows the words of its captions alone."""
+    return EXAMPLE_CAPTION if model in EMBEDDED else EXAMPLE_PROMPT

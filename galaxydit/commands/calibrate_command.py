@@ -11,9 +11,10 @@ from galaxydit.calibration.prompt_files import PROMPTS, split_prompts
 from galaxydit.commands import options
 from galaxydit.commands.argument_checks import check_output_file, check_output_folder
 from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts
-from galaxydit.commands.conclusion import NextCommand, conclude, example_prompt, model_arguments, size_arguments
+from galaxydit.commands.conclusion import NextCommand, conclude, model_arguments, size_arguments
 from galaxydit.commands.console import messages, narrating, resumable, say, show, show_json
 from galaxydit.errors import refusal
+from galaxydit.pipelines.model_names import example_prompt
 from galaxydit.pipelines.own_files import check_replaceable, own_html, own_picture, own_profile, own_video
 
 if TYPE_CHECKING:

@@ -10,8 +10,6 @@ from galaxydit.commands.console import show
 from galaxydit.foreign_text import printable
 
 PROGRAM = "galaxydit"
-PROMPTS = {"wan-tiny": "a red ball moves left over a plain background"}
-PROMPT = "A cat walks on the grass, realistic"  # for other models than those of `PROMPTS`
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,3 @@ def size_arguments(sizes: object) -> list[str]:
             option = f"--{names.get(name, name).replace('_', '-')}"
             arguments += [option, f"{value:g}" if isinstance(value, float) else str(value)]
     return arguments
-
-
-def example_prompt(model: str) -> str:
-    """A prompt that a model understands."""
-    return PROMPTS.get(model, PROMPT)

@@ -7,7 +7,7 @@ from trials import tried
 
 from galaxydit.calibration import plots
 from galaxydit.calibration.calibration import Calibration
-from galaxydit.calibration.html_report import write_report
+from galaxydit.calibration.html_report import brief_of, write_report
 from galaxydit.calibration.recording import Recording
 from galaxydit.profiles.schema import Profile
 
@@ -33,6 +33,9 @@ def test_the_page_is_self_contained_and_prompts_are_escaped(
     assert text.count(" came out as ") == 1
     assert "gives videos with a PSNR of 30.0 dB against the plain ones" in text
     assert "galaxydit generate --model &#39;wan-tiny &lt;b&gt;&#39; --profile tiny.json --speedup 2" in text
+    assert "--prompt &#39;A cat walks on the grass, realistic&#39;" in text
+    own = brief_of(Calibration(profile, nasty, verified, {}), "wan-tiny")
+    assert own.command.endswith("--prompt 'a red ball moves left over a plain background' --out video.mp4")
     assert f"Missed by more than 5 %: {asked[0].speedup:g}x came out as {asked[0].speedup / 0.9:.2f}x." in text
     assert text.count("data:image/png;base64,") == 6
     assert not re.search(r"https?:", text.split("<h2>Settings")[0])
