@@ -2,8 +2,9 @@
 
 `python -m galaxydit.eval.short_generations --out DIR` generates each caption plain in 8 to 36 steps, and at half of the
 cost by the general schedule and by plain steps at the noise levels of its full steps. Both are compared with the plain
-video of all steps, in float32. Run it again when wan-tiny or the general schedule changes: `GENERAL_FEW_STEPS` must lie
-above the steps where the schedule is behind, and below those where it is ahead. It resumes an interrupted run.
+video of all steps, in float32. Run it again when wan-tiny or the general schedule changes: `GENERAL_FEW_STEPS` must
+not be below the steps where the schedule is behind beyond chance, nor reach those where it is ahead.
+It resumes an interrupted run.
 """
 
 import argparse

@@ -62,16 +62,16 @@ def plot_pareto(comparison: Comparison, path: Path, model: str) -> None:
 def draw_pareto(comparison: Comparison, model: str, figure: "Figure") -> None:
     """Both panels: speedup by compute, and by seconds."""
     panels = figure.subplots(1, 2, sharey=True)
-    sources = {row.method: row.source for row in comparison.rows}
-    colours = colours_of(sources)
     changing = [row for row in comparison.rows if row.changes_every_video] or comparison.rows
+    sources = {row.method: row.source for row in changing}
+    colours = colours_of(sources)
     labels = _labels(changing)
     fields = (("by compute", "compute_speedup"), ("by seconds of denoising", "denoise_speedup"))
     for axes, (title, field) in zip(panels, fields, strict=True):
         for (name, colour), marker in zip(colours.items(), cycle(MARKERS), strict=False):
             rows = sorted((row for row in changing if row.method == name), key=lambda row: getattr(row, field))
             style = {"color": colour, "marker": marker} | _line_of(name, sources[name])
-            draw_method(axes, rows, field, drawable(labels.get(name, name)), style)
+            draw_method(axes, rows, field, drawable(labels[name]), style)
         axes.set_xscale("log")
         ticks = ticks_of(*axes.get_xlim())
         axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])

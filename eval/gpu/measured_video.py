@@ -9,10 +9,10 @@ import torch
 from diffusers import WanPipeline
 
 from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.model_names import EXAMPLE_CAPTION
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.trial import Attach, accelerated, plain
 
-PROMPT = "a red ball moves left over a plain background"
 PLAIN = "plain"
 SPEEDUPS = {PLAIN: None, "2x": 2.0, "3x": 3.0}
 """The `speedup=` of a variant, which without a profile follows the general schedule."""
@@ -43,7 +43,7 @@ def video_row(pipe: WanPipeline, settings: GenerationSettings, variant: str, *, 
     reset_peak(device)
     graphs = graphs_compiled()
     with attach_for(variant)(pipe) as attached:
-        video = generate(pipe, PROMPT, settings, 0, decode=decode)
+        video = generate(pipe, EXAMPLE_CAPTION, settings, 0, decode=decode)
         report = attached.report() if attached.report else None
     text = video.text_seconds or 0.0
     steps = settings.steps or 0

@@ -11,7 +11,7 @@ import typer
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.commands.console import say
 from galaxydit.errors import refusal
-from galaxydit.pipelines.model_names import EMBEDDED
+from galaxydit.pipelines.model_names import EMBEDDED, EXAMPLE_CAPTION
 
 WITH_CAPTIONS = "wan-tiny"  # the model whose unseen captions can be drawn
 MOST_CAPTIONS = 10_000
@@ -65,7 +65,6 @@ def warn_of_unknown_words(model: str, prompts: Iterable[str]) -> None:
     words = dict.fromkeys(word for prompt in prompts for word in re.findall(r"\w+", prompt.lower()))
     if unknown := [word for word in words if word not in known]:
         more = f" and {len(unknown) - SHOWN_WORDS} more words" if len(unknown) > SHOWN_WORDS else ""
-        example = "a red ball moves left over a plain background"
         listed = ", ".join(unknown[:SHOWN_WORDS])
-        knows = f"it knows {KNOWN_WORDS}, and captions like '{example}'"
+        knows = f"it knows {KNOWN_WORDS}, and captions like '{EXAMPLE_CAPTION}'"
         say(f"warning: {model} does not know {listed}{more}; {knows}", "yellow")

@@ -83,15 +83,16 @@ def test_other_policies_keep_the_limit_of_all(tiny_wan: Any) -> None:
     assert report_of(tiny_wan, FEW_STEPS, threshold=9.0).reused_steps == 0
 
 
-def test_the_command_measured_no_lead_up_to_the_limit_and_none_of_plain_steps_beyond_it() -> None:
+def test_the_limit_lies_between_the_steps_where_the_command_measured_that_one_side_is_better() -> None:
     measured = json.loads((RESULTS / "short-generations" / "results.json").read_text(encoding="utf-8"))["psnr"]
     short = {steps: captions for steps, captions in measured.items() if int(steps) <= GENERAL_FEW_STEPS}
     assert len(short) > 3
     assert fewest_ahead(short) is None
-    beyond = [interval(differences(measured[steps])) for steps in measured.keys() - short.keys()]
-    assert len(beyond) > 3
-    assert all(high > 0 for _, high in beyond)
-    assert any(low > 0 for low, _ in beyond)
+    intervals = {int(steps): interval(differences(captions)) for steps, captions in measured.items()}
+    assert max(steps for steps, (_, high) in intervals.items() if high < 0) == 20
+    assert min(steps for steps, (low, _) in intervals.items() if low > 0) == 30
+    assert fewest_ahead(measured) == 30
+    assert 20 <= GENERAL_FEW_STEPS < 30
 
 
 @pytest.mark.parametrize("policy", ["schedule", "proxy"])
